@@ -7,8 +7,6 @@ Files are read (``gpuready.workflow.contract_draft``); nothing is imported or ru
 ``make catalog`` then makes contracts of the rows.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -3,8 +3,6 @@
 Run it with an interpreter that has transformers: ``python tools/architecture_defaults.py > src/gpuready/catalog/architectures.toml``.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

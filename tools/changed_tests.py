@@ -4,8 +4,6 @@ A changed module is tested by the files that import it, or import what imports i
 its package's folder under tests/ stand for them. What reaches it from farther is left out, and counted: ``make test`` runs all.
 """
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -5,8 +5,6 @@ loads the modules that this makes of it: plain literals, which Python keeps as b
 change of a TOML file or of a rule's code. ``--check`` writes nothing and exits with 1 where something is stale.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import functools

@@ -4,8 +4,6 @@ python tools/environment_pages.py            write the page
 python tools/environment_pages.py --check    exit 1 when it is stale
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files that a tool makes: written, or with ``--check`` only compared; exit 1 where one is stale."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -7,8 +7,6 @@ under ``$defs`` by the name of a record is that record; the names in small lette
 them. The frozen copy in the tests holds every later schema of the same number to what it promised.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import re

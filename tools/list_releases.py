@@ -5,8 +5,6 @@ has neither a wheel nor a source. Releases in a row that say the same share an e
 requests; no wheel is downloaded. Run tools/compile_catalog.py afterwards.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import functools

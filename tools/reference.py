@@ -6,8 +6,6 @@ python tools/reference.py --check    exit 1 when one of them is stale
 The others are made while the site is built (tools/site_links.py).
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

@@ -5,8 +5,6 @@ downloaded. A row of a release that is known is left alone: the files of a relea
 only shows what is new. Run tools/compile_catalog.py afterwards.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from datetime import datetime, timezone

@@ -1,7 +1,5 @@
 """Hooks of mkdocs: the reference pages that are not committed join the site, and what lies outside docs/ is shown as a path of the repository."""
 
-from __future__ import annotations
-
 import posixpath
 import re
 import sys

@@ -5,8 +5,6 @@ and a file that two releases share is read once. Writes ``catalog/symbols.txt.gz
 every release has is not written.
 """
 
-from __future__ import annotations
-
 import argparse
 import gzip
 import sys

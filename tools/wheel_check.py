@@ -4,8 +4,6 @@
 SHA256SUMS, FILE what was found: with what it was built, from which day's sources, the hashes, and what the installed wheel says.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """gpuready: from a bare GPU machine to one proven ready for an LLM framework."""
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 from types import ModuleType

@@ -1,7 +1,5 @@
 """Projects of an index: their files (PEP 691 JSON or PEP 503 pages) and the metadata of a wheel."""
 
-from __future__ import annotations
-
 import email.parser
 import hashlib
 import json

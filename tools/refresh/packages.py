@@ -1,7 +1,5 @@
 """The rows of the packages around torch."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """The rows of torch: what its wheels declare, and what stands inside them."""
 
-from __future__ import annotations
-
 import ast
 import re
 from datetime import date

@@ -1,7 +1,5 @@
 """The public symbols of one Python file, from its syntax tree; nothing is imported or run."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Rows of a TOML file as text: what is not touched stays as it is, with its comments and its order."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

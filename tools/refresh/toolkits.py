@@ -1,7 +1,5 @@
 """CUDA releases: what NVIDIA's packages tell of them, and what nobody but a person can."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from packaging.version import Version

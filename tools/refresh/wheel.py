@@ -1,7 +1,5 @@
 """What stands inside a wheel that stays where it is: members, libraries and strings, by range reads."""
 
-from __future__ import annotations
-
 import re
 import zipfile
 from collections.abc import Iterable, Iterator

@@ -7,8 +7,6 @@ error: Failed to build `kite==1.0`
          k.c:2:10: fatal error: infiniband/verbs.h: No such file or directory
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 

@@ -1,7 +1,5 @@
 """The offline bundle: every wheel of a lock in one folder, for a machine without network."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -6,8 +6,6 @@ ENV itself changes in one step, or not at all. What a killed run leaves is put r
 the user's own state folder (``fix_record``): whatever else lies in ENV.gpuready-fix is neither believed nor removed.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

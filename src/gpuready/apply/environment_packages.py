@@ -1,7 +1,5 @@
 """Change the packages of an environment by uv, with heed to everything that is installed: uv alone looks at what it was asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 from gpuready.apply import uv

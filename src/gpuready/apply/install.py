@@ -3,8 +3,6 @@
 The published generation is never touched on the way: not by an error, a signal, a full disk or SIGKILL.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 import time

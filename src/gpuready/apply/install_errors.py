@@ -1,7 +1,5 @@
 """Why an install failed, in one sentence; disk errors by their errno name."""
 
-from __future__ import annotations
-
 import errno
 import re
 from collections.abc import Sequence

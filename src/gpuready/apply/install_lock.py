@@ -4,8 +4,6 @@ The lock ends with its holder, and a disk that several machines share has it for
 is there as long as its holder; that of a dead one is removed.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable

@@ -6,8 +6,6 @@
 A manifest has the hashes of the lock, of every RECORD and of every file without one, so a copy of the environment is as good as the first.
 """
 
-from __future__ import annotations
-
 from hashlib import sha256
 
 from gpuready.system import AccessError, HostAccess, durable_files, file_contents

@@ -4,8 +4,6 @@ The key covers everything that decides the result: the request, flags, uv's vers
 wheels in local folders. An entry is valid for a day; then uv is asked again, whose own cache makes that cheap.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from hashlib import sha256

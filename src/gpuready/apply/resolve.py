@@ -1,7 +1,5 @@
 """Resolve a plan: ask uv for the whole stack, and accept its result only if it satisfies the contract."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from gpuready.apply import resolution_cache, uv, uv_config, uv_output, wheel_search

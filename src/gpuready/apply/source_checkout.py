@@ -1,7 +1,5 @@
 """The checkout of a framework that is on no index: a folder, or a git address that is fetched into one."""
 
-from __future__ import annotations
-
 import tarfile
 import zipfile
 from hashlib import sha256

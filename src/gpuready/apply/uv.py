@@ -5,8 +5,6 @@ pip's settings are passed on if uv has no equivalent, always by the environment:
 argument lists are public.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Sequence

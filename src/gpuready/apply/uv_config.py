@@ -4,8 +4,6 @@ The user's and the system's settings count. Those of the current folder may be a
 cache or a target: they count only where that was asked for.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from configparser import Error, RawConfigParser

@@ -4,8 +4,6 @@ A cache can bring other files under a good hash, with a RECORD that agrees with 
 lock has the hash of, tells.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 from gpuready.apply.audit import DistributionInventory, list_site_folders, parse_record_rows

@@ -1,7 +1,5 @@
 """Find wheels: which packages of a lock have one for a Python and a platform, and builds of torch in folders. Nothing is built."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from gpuready.apply import resolution_cache, uv

@@ -5,8 +5,6 @@ modules in ``data/`` that are loaded here. Rows are plain dicts with the keys of
 callers must not change them.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from importlib import import_module
 from typing import Any

@@ -1,7 +1,5 @@
 """Causes of failed runs: their slugs, the rules that detect them, their texts and their fixes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from functools import cache

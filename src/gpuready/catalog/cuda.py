@@ -3,8 +3,6 @@
 Drivers are Linux drivers, where no system is named. A bare branch (``580``) stands for the newest driver of that branch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from typing import Any

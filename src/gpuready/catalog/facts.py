@@ -1,7 +1,5 @@
 """The declared facts: each key once, with its type, unit and meaning."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

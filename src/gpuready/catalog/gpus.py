@@ -1,7 +1,5 @@
 """NVIDIA GPUs by name, tolerant of how the name is written; other accelerators, features of GPUs, and Xids."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import cache
 from typing import Any

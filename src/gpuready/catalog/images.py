@@ -1,7 +1,5 @@
 """Container images: NVIDIA's by CUDA release, those of frameworks, and the flags to start them with."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Package indexes besides the default one: their addresses, and the packages that must come from them."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

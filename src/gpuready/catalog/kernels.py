@@ -1,7 +1,5 @@
 """Compiled packages: how each is installed, and what building it requires."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache, cmp_to_key
 from typing import Any

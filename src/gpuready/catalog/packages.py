@@ -1,7 +1,5 @@
 """Packages around torch: what a release requires, what its wheel links to, and known conflicts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Releases of the frameworks: what each requires (``tools/list_releases.py``), and the command that starts a job."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

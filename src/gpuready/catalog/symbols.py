@@ -6,8 +6,6 @@ of the first release with its symbols, that of the first without them, and the s
     parameter 0 2 SFTTrainer(dataset_text_field SFTTrainer(packing
 """
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Iterator
 from functools import cache

@@ -1,7 +1,5 @@
 """Operating systems by name: their kind, and the glibc and Python of their releases."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.catalog import load_catalog

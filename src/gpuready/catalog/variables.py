@@ -1,7 +1,5 @@
 """Environment variables: which are asked for (compiled from rules, contracts and probes), and what a framework's are for."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.catalog import load_catalog

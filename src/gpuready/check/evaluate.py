@@ -5,8 +5,6 @@ version without a number), makes the rule undecided. A rule that read nothing di
 something and found nothing passes, and the keys it read are its evidence.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any

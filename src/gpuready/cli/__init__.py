@@ -1,7 +1,5 @@
 """The command line: parse, run one command, print its result. Results go to stdout, notes to stderr."""
 
-from __future__ import annotations
-
 import atexit
 import gc
 import os

@@ -1,7 +1,5 @@
 """Help pages, for gpuready and for each command, generated from the declarations of the commands."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """The progress display of every command: one line that is redrawn on a terminal, plain lines elsewhere."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -1,7 +1,5 @@
 """The terminal: its width, colours and encoding, and writing that survives a closed pipe."""
 
-from __future__ import annotations
-
 import os
 import stat
 import sys

@@ -1,7 +1,5 @@
 """Every command, declared once: parameters and one function that runs it. The faces (command line, Python, MCP, web) derive the rest."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from types import ModuleType
 from typing import Any

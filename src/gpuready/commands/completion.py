@@ -1,7 +1,5 @@
 """``gpuready completion``: scripts for shells, and what may follow the words of a command line, by the declarations of the commands."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from gpuready.commands import COMMAND_ALIASES, COMMAND_MODULES, load_all_commands, load_command

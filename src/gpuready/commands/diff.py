@@ -1,7 +1,5 @@
 """``gpuready diff``: what changed between two machines."""
 
-from __future__ import annotations
-
 from gpuready import workflow
 from gpuready.commands.declaration import Command, Parameter, Request, collect_parameters
 from gpuready.commands.parameters import COMMON

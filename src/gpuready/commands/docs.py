@@ -1,7 +1,5 @@
 """``gpuready docs``: the guides that are installed beside gpuready."""
 
-from __future__ import annotations
-
 import json
 
 from gpuready.commands.declaration import Command, Request, collect_parameters

@@ -1,7 +1,5 @@
 """``gpuready explain``: the explanation of a code, or all codes."""
 
-from __future__ import annotations
-
 from gpuready import workflow
 from gpuready.commands.declaration import Command, Parameter, Request, call_command, collect_parameters
 from gpuready.commands.parameters import COMMON

@@ -1,7 +1,5 @@
 """``gpuready fit``: how much GPU memory a job needs, and what makes it fit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.commands.declaration import (

@@ -1,7 +1,5 @@
 """``gpuready fleet``: check, prove, bench, drift and bisect on every node, through Slurm, Ray, kubectl or ssh."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

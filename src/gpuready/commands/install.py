@@ -1,7 +1,5 @@
 """``gpuready install``: install atomically what was planned. Progress goes to stderr."""
 
-from __future__ import annotations
-
 from gpuready.commands.declaration import (
     Command,
     Parameter,

@@ -1,7 +1,5 @@
 """The fields of a job as parameters and as JSON Schema, derived from FitJob: its choices, bounds and defaults."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.commands.declaration import Parameter, Request, UsageError

@@ -1,7 +1,5 @@
 """``gpuready mcp``: tools for a coding agent."""
 
-from __future__ import annotations
-
 import gc
 import os
 import secrets

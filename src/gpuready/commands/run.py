@@ -1,7 +1,5 @@
 """``gpuready run``: start a script on every GPU of every node, show what the ranks write, and diagnose a failure."""
 
-from __future__ import annotations
-
 import shlex
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``gpuready serve``: a what-if page and the results over HTTP. Read-only."""
 
-from __future__ import annotations
-
 import ipaddress
 import secrets
 

@@ -1,7 +1,5 @@
 """Apply the settings file of the current folder to a request of the command line; its own words win."""
 
-from __future__ import annotations
-
 from gpuready.commands.declaration import Request
 from gpuready.workflow.settings import Settings, read_settings
 

@@ -1,7 +1,5 @@
 """The commands that a screen names next, with the options that the user gave."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 

@@ -4,8 +4,6 @@ The file is read, never executed. What it does not state stays ``not stated``; G
 the host's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ Shipped contracts are read from the modules that ``tools/compile_catalog.py`` ge
 beside this module; only a user's own file is read as TOML.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Judge a version or package that has no known requirements: by what the catalogue has of its release, or by its metadata."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 The format is documented in docs/reference/contract-format.md. Nothing in a file is ever executed or expanded.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

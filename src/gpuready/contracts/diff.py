@@ -1,7 +1,5 @@
 """``gpuready contract diff``: rows added, removed and changed between two contracts."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -4,8 +4,6 @@ A file may be a stranger's. Of its variables only those count that neither load 
 catalog/roles.toml), or that the user names; its commands are left to a person; a known name keeps its distribution.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 from collections.abc import Collection

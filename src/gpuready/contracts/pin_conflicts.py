@@ -1,7 +1,5 @@
 """Which pins are compatible: within one contract, and of several that are to share an environment."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from gpuready.catalog import images

@@ -4,8 +4,6 @@ A row has what files tell: pins, Python, variables; and in ``starts`` what comma
 on hardware and on jobs, capabilities, errors) comes from the base; that of another version only advises.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Read TOML files as plain data, with the errors of contracts. Files are untrusted: their size and nesting are checked before parsing."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """Validate a contract file: one sentence per problem, with the file, the table and the key."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from difflib import get_close_matches

@@ -5,8 +5,6 @@ specifiers for text that is a version, comparisons with an optional unit for num
 ``true`` or ``false`` for flags. ``*`` requires only that there is a value.
 """
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 from typing import Any

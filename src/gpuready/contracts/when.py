@@ -5,8 +5,6 @@ model, ``gpus>1`` the GPUs it uses; ``torch>=2.9`` and ``package.NAME>=1`` test 
 ``arch=aarch64``, ``platform=cuda`` and any key of a fact (``gpu.capability>=10.0``) test the machine.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

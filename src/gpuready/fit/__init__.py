@@ -2,8 +2,6 @@
 allocator.
 """
 
-from __future__ import annotations
-
 from gpuready.fit.job.records import H200, FitJob, FitPrediction, FitUndecided, GpuCard
 from gpuready.fit.search.prediction import predict_job as answer
 

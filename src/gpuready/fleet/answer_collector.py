@@ -4,8 +4,6 @@ The result does not depend on the order: of two reports of one node the one of h
 of two failures the one whose kind comes first in ANSWER_KINDS. Of a healthy node only fingerprints are kept.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterable

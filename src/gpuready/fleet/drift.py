@@ -4,8 +4,6 @@ Fingerprints show that nodes differ; one node of each group is then asked for th
 the number of groups, not of nodes. Two parts of similar size are a split, not half a fleet of broken nodes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

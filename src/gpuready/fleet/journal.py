@@ -1,7 +1,5 @@
 """The journal of a run: one answer or pair a line, so that a restarted controller asks no node twice."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Kubernetes through kubectl: a Job pinned to each node, or pods that run already; gpuready goes in by ``kubectl exec``."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Sequence

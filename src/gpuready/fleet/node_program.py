@@ -5,8 +5,6 @@ A healthy node's line has at most 512 bytes (``areas.MAX_ANSWER_BYTES``): finger
 verdict with codes, and figures if it was asked to measure. Details are sent only on request.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -7,8 +7,6 @@ none is accused on one measurement or on one wild value among several. Nodes tha
 slower are not outliers as long as their equals differ permanently by as much. In doubt no node is accused.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from math import log, sqrt
 from statistics import NormalDist, median

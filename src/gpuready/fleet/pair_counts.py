@@ -5,8 +5,6 @@ good nodes, is bad; if it also passed, it failed with three. A pair that fails a
 others is a link. A pair that ended by its time limit says nothing, and one that was slow has passed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from gpuready.model.fleet import FAILED, PASSED, FleetSuspect, NodePair

@@ -1,7 +1,5 @@
 """Run rounds of pairs: all pairs run an all-reduce at once, two ranks each, and check the numbers."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -4,8 +4,6 @@ Each round puts every node into one pair. A node whose pair failed meets nodes t
 partners. A pair that failed is tried again once both its nodes pass with others. Up to eight nodes all meet each other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from random import Random
 

@@ -4,8 +4,6 @@ A node that lost its GPUs must stay with its kind, or the loss would go unnotice
 must not count as broken. The scheduler's GPU count decides; without it, how rare the kind is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from gpuready.fleet.node_report import NodeReport

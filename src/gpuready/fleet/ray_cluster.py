@@ -4,8 +4,6 @@
 the same script is submitted as a Ray job. Ray's variables are passed on, so clusters with tokens work.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from collections.abc import Callable, Mapping, Sequence

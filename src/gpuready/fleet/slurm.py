@@ -5,8 +5,6 @@ A failing task leaves the others alone, a node that Slurm does not give is repor
 ``sinfo`` has a deadline too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from gpuready.fleet import node_payload

@@ -4,8 +4,6 @@ A transport asks nodes and delivers exactly one NodeAnswer for each as it arrive
 single node: a node's failure is that node's answer.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol

@@ -1,7 +1,5 @@
 """Judge a fleet: build the facts for the FLT rules and the FleetReport from the nodes' answers."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median

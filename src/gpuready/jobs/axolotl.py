@@ -1,7 +1,5 @@
 """Read axolotl's YAML, with axolotl's defaults for absent keys."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

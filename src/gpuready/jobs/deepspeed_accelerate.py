@@ -1,7 +1,5 @@
 """Read the files of DeepSpeed and accelerate: how a job is sharded, and in which precision."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ Features that change memory and are not counted are listed: with one that may ne
 that may need less nothing "does not fit".
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 Only explicit settings count. ``auto``, templates and framework defaults state nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Read LLaMA-Factory's new files, which group their settings in named mappings."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ Multimodal models keep their language model in ``text_config``, often with only 
 transformers' defaults; a quantised checkpoint has a ``quantization_config``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Read ROLL's YAML and ColossalAI plugins. A ColossalAI script is parsed and never run."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The roles of a ROLL file: which run on which GPUs, and what each keeps there between its phases."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

@@ -5,8 +5,6 @@ The Trainer of transformers, and those built on it, run a 16-bit model under aut
 checkpoint by default; TRL keeps the adapters of a 4-bit base in bf16; LLaMA-Factory casts what it trains in full to fp32.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 FILE_TRAINERS = {"axolotl": "axolotl", "llama-factory": "llama-factory", "trainer": "transformers"}

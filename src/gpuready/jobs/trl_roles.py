@@ -1,7 +1,5 @@
 """The roles of trl's GRPO: the trainer, its reference, and vLLM where it shares the trainer's GPUs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.fit.roles.records import GENERATE, REFERENCE, SCORE, TRAIN, UPDATE, RoleSettings

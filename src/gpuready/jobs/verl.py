@@ -1,7 +1,5 @@
 """Read the settings of a verl job, with verl's defaults for what is missing."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

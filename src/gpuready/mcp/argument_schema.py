@@ -1,7 +1,5 @@
 """JSON schemas of the tools' arguments, and their validation with one-sentence errors."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """MCP over HTTP: loopback only, behind the guard and the bounds of ``gpuready serve``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -3,8 +3,6 @@
 Offered only with ``--allow-changes``.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

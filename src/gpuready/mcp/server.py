@@ -1,7 +1,5 @@
 """The MCP server: the tool table behind the official SDK. Changes need a person's consent first."""
 
-from __future__ import annotations
-
 from secrets import token_hex
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Records of all results. Facts, contracts and reports are imported here; each other module is imported alone."""
 
-from __future__ import annotations
-
 from gpuready.model.contract import Capability as Capability
 from gpuready.model.contract import Contract as Contract
 from gpuready.model.contract import ContractVariable as ContractVariable

@@ -1,7 +1,5 @@
 """The words of a printed command line."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

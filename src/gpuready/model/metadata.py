@@ -1,7 +1,5 @@
 """What a release requires, from its core metadata: METADATA, PKG-INFO or requires.txt; requirements and their markers."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache

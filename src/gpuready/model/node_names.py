@@ -5,8 +5,6 @@ grouped, and only the number that varies most is folded. Tools that fold every n
 for ten thousand names that do not fold.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 

@@ -1,7 +1,5 @@
 """Sizes and counts in text: one grammar, with the convention as a parameter. Inside, sizes are bytes."""
 
-from __future__ import annotations
-
 COUNT_UNITS = {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 """``7b`` parameters."""
 CONTEXT_UNITS = {"k": 1024}

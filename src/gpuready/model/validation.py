@@ -3,8 +3,6 @@
 Separate from the record module because only code that reads untrusted input needs it.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any, TypeVar
 

@@ -5,8 +5,6 @@ Importing ``packaging.specifiers`` costs three times the start of Python itself,
 ``packaging``. A property test checks that both agree.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import lru_cache

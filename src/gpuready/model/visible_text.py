@@ -1,7 +1,5 @@
 """Make text from machines, logs and peers visible: what a reader cannot see is written out. Every writer uses this, then its own quoting."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from typing import Any

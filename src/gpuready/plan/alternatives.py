@@ -1,7 +1,5 @@
 """Find the cheapest changes that would make a plan possible, by trying each one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

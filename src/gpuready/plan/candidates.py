@@ -1,7 +1,5 @@
 """The values that the contract and the catalogue allow for facts that are not stated."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 

@@ -5,8 +5,6 @@ user. The rest is ranked: the newest framework version, its newest torch, PyPI's
 CUDA, ready-made kernels, the Python that is already installed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Add what a plan needs to be written as a file: image, indexes, variables, machine sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

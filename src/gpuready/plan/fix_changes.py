@@ -1,7 +1,5 @@
 """Turn the fix steps of a finding into changes of the facts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

@@ -4,8 +4,6 @@ Pure: machine facts, a contract, one torch build and a Python in, KernelPlans ou
 contract accepts, one with a ready-made wheel comes before one that has to be compiled.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

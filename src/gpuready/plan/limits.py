@@ -4,8 +4,6 @@ A limit is a pure function of a choice and keeps the facts and needs it comes fr
 that nothing satisfies is also the explanation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Read and validate a lock file. Anybody may have written it, so every row is checked."""
 
-from __future__ import annotations
-
 import json
 
 from gpuready.catalog import indexes

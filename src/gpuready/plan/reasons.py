@@ -1,7 +1,5 @@
 """The reasons for a choice, the versions it decides, and notes on it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from gpuready import contracts

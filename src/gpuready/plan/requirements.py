@@ -1,7 +1,5 @@
 """Find versions that satisfy both a request and a contract."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

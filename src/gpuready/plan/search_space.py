@@ -1,7 +1,5 @@
 """All choices of one contract on one machine, and the limits that each one fails."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from datetime import date, timedelta
 

@@ -1,7 +1,5 @@
 """Group frameworks that can share an environment, and explain why others cannot."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from gpuready.contracts.pin_conflicts import conflicts_between, required_pins

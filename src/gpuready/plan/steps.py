@@ -1,7 +1,5 @@
 """Turn a plan into ordered commands, each an argument list; manual steps are marked as such."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpuready.catalog import images

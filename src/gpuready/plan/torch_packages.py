@@ -1,7 +1,5 @@
 """Packages that depend on torch: which releases fit a build, and which builds they rule out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 from typing import Any

@@ -4,8 +4,6 @@ Each has a reason in the facts: a toolkit that fits torch, GPUs to compile for, 
 would choose wrongly, a GPU for which this torch has no code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

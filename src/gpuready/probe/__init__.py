@@ -1,7 +1,5 @@
 """Cheap probes: files, folders, NVML, and a command only where no file has the answer. Probes never judge."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any

@@ -3,8 +3,6 @@
 Most programs contain their version as a string: reading it costs a tenth of starting them.
 """
 
-from __future__ import annotations
-
 from gpuready.model import Fact
 from gpuready.model.metadata import split_metadata_name
 from gpuready.probe.fact_helpers import gap_facts, leading_version, read_if_present

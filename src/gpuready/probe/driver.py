@@ -1,7 +1,5 @@
 """The driver: its kernel module from files, its user library as a program would load it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.model import Fact

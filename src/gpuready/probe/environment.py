@@ -1,7 +1,5 @@
 """Environment variables relevant to GPUs, torch, frameworks and launchers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from gpuready.catalog.variables import is_asked_variable

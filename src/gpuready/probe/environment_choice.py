@@ -1,7 +1,5 @@
 """Which Python environment is examined: the user's, never the one that gpuready was installed into for itself."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpuready.probe.fact_helpers import read_if_present

@@ -1,7 +1,5 @@
 """What connects the GPUs: NVSwitches, the fabric manager, and the NUMA node of each GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from gpuready.model import Fact

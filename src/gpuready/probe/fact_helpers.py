@@ -1,7 +1,5 @@
 """Make facts: a value with its source, or a gap with its reason. The keys of the optional probes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Facts that only a fleet comparison uses: firmware, mounts and the clock."""
 
-from __future__ import annotations
-
 from gpuready.model import Fact
 from gpuready.probe.fact_helpers import read_fact
 from gpuready.system import HostAccess

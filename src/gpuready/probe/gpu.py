@@ -4,8 +4,6 @@ Every list has one item per GPU in PCI bus order. If one GPU gives no value, its
 fact has a gap that names it: an incomplete list counts as unknown.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.catalog import gpus as catalogue

@@ -3,8 +3,6 @@
 NVML gives numbers and flags, nvidia-smi words; a field without a value is ``{"gap": reason}``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

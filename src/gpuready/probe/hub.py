@@ -1,7 +1,5 @@
 """The Hugging Face hub: its cache, the disk below it, offline mode and token."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

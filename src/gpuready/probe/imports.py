@@ -1,7 +1,5 @@
 """Would torch and the frameworks of the target environment import? By their files, and by importing them where that is asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

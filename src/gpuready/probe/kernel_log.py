@@ -3,8 +3,6 @@
 Anybody can write a line into a log, so only lines written by the kernel count.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -4,8 +4,6 @@ IPv4 addresses and interfaces are in different files, connected only by routes: 
 interface that has a route into its network.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any

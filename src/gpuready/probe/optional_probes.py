@@ -4,8 +4,6 @@ Those of rare devices are imported only if there is something to probe: most mac
 switches, no second vendor and no compiled extension. A probe that fails loses only its own facts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ Everything else stays ``not stated``, which is neither absent nor unknown; this 
 never mixed in.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 Versions are read from files where possible: one command costs more than all these reads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """torch in the target environment, from its files: nothing is imported, no library is loaded."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.catalog import torch as catalogue

@@ -4,8 +4,6 @@ Read from ELF headers; nothing is loaded. An extension that does not match its t
 an obscure missing symbol.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.model import Fact

@@ -2,8 +2,6 @@
 status or its own numbers contradict.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

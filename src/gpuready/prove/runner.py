@@ -4,8 +4,6 @@ Whatever a proof does (crash, hang, endless output, a false result) is a result,
 nothing of it is left afterwards.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Select the proofs that a contract needs on this machine and for this job: pure, from facts and the catalogue."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from gpuready.catalog import gpus, proofs

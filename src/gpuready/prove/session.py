@@ -1,7 +1,5 @@
 """Run many proofs, in parallel where that is safe; the GPU is checked again after a proof that broke on it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 from gpuready.catalog import proofs

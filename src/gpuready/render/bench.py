@@ -1,7 +1,5 @@
 """The screen of ``gpuready bench``: measured value, expected value, share and verdict of each measure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The screen of ``gpuready check``: the verdict, the machine, what is wrong, what to do; with ``-v`` all the evidence."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from gpuready.model import NOT_STATED, Contract, PassedRule, Report

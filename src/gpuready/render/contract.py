@@ -1,7 +1,5 @@
 """Contracts on the screen: one in full, a list of all, the difference of two, the faults of a file."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The screen of a diagnosis: cause, location, decisive log lines, consequences, fix."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ Values are untrusted data: each is quoted for its reader, and one that a format 
 be ended by their content.
 """
 
-from __future__ import annotations
-
 from gpuready.model.plan import EnvironmentSettings, VariableConflict, VariableSetting
 from gpuready.model.visible_text import escape_unprintable, is_visible
 from gpuready.render.escape import quote_command_words

@@ -1,7 +1,5 @@
 """Quote text for a stream and for a shell."""
 
-from __future__ import annotations
-
 from gpuready.model.visible_text import escape_unprintable
 
 

@@ -1,7 +1,5 @@
 """The documentation page of a rule: what is wrong, why, which facts it reads, and its log patterns."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any

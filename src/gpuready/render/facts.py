@@ -1,7 +1,5 @@
 """The facts of a machine: value and source of each; and what a recording of them has."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The machine, the environment and what was looked at, a line each, formatted from facts only; nothing is judged here."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Findings on the screen, and rules without a verdict: undecided, not stated, ignored."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from gpuready.model import NOT_STATED, Fact, Finding, FixStep, IgnoredFinding, Report, Requirement, UndecidedRule

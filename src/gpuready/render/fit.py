@@ -1,7 +1,5 @@
 """The screen of ``gpuready fit``: where the memory goes, which GPUs fit, and what to change."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

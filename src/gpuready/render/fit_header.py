@@ -1,7 +1,5 @@
 """What all screens of ``gpuready fit`` have: the verdict with what it holds for, and the changes that would make it fit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from gpuready.model.facts import verdict_words

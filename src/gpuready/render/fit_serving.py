@@ -1,7 +1,5 @@
 """The screen of ``gpuready fit --serve``: where the GPU's memory goes, how many tokens it holds, what to change."""
 
-from __future__ import annotations
-
 from gpuready.model.facts import verdict_words
 from gpuready.model.fit import FitResult, ServingFit
 from gpuready.model.visible_text import escape_unprintable

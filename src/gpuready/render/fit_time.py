@@ -1,7 +1,5 @@
 """The time of a job on the screen of ``gpuready fit``: a step, its parts, what bounds it, and the whole run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from gpuready.model.fit import GpuCandidate, Proposal, TimePrediction, format_time_span

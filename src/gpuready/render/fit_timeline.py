@@ -1,7 +1,5 @@
 """The screen of ``gpuready fit`` for several roles: what each GPU holds in every phase, and the phase that peaks."""
 
-from __future__ import annotations
-
 from gpuready.model.facts import verdict_words
 from gpuready.model.fit import FitResult, GpuTimeline
 from gpuready.model.visible_text import escape_unprintable

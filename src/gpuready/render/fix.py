@@ -1,7 +1,5 @@
 """The screens of ``gpuready fix``: the proposal, and what was done and is left."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

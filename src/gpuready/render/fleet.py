@@ -1,7 +1,5 @@
 """The screen of a fleet: verdict, problems and their nodes, silent nodes. Uses folded node sets, never lists of names."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from gpuready.model import Report

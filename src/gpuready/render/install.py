@@ -1,7 +1,5 @@
 """The screen of ``gpuready install``: the result, or what would run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.model.facts import verdict_words

@@ -1,7 +1,5 @@
 """A bug report in Markdown: machine, versions, set variables and findings, short enough to be pasted into an issue."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """JSON documents: record fields are the keys, and the schema comes first."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 Each interface calls a workflow and passes what it returned to ``render_json`` with the name of the document.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import methodcaller

@@ -1,7 +1,5 @@
 """Reports as JUnit XML for CI services: one suite per framework, one case per rule."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 

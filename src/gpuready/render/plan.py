@@ -1,7 +1,5 @@
 """The screens of a Plan: chosen versions, reasons and steps; the conflict that makes it impossible; the steps of a fix."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol

@@ -1,7 +1,5 @@
 """The short list of a check: what is wrong, one numbered line each with its code at the right; the rest in ``-v``."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from gpuready.model import Finding, Report, UndecidedRule

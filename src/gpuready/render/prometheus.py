@@ -1,7 +1,5 @@
 """Reports as metrics for the textfile collector of Prometheus; labels of a GPU as DCGM's exporter has them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

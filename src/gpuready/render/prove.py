@@ -1,7 +1,5 @@
 """The screen of ``gpuready prove``: each proof with its number and bound, failures, verdict."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

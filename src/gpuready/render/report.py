@@ -1,7 +1,5 @@
 """A whole report as the fields of one JSON document: each part as its own command writes it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.model.report_document import ReportDocument

@@ -1,7 +1,5 @@
 """The screens of ``gpuready run``: preflight, start plan, live output and post-mortem."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Reports as SARIF 2.1.0 for code-scanning services."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

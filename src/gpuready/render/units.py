@@ -1,7 +1,5 @@
 """Numbers for people. Everywhere else values are bytes and seconds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

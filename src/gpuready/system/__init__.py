@@ -1,7 +1,5 @@
 """The only access to the machine: files, programs, environment, NVML. It can be recorded and replayed."""
 
-from __future__ import annotations
-
 from gpuready.system.host_access import AccessError, HostAccess, RunResult
 from gpuready.system.live_host import LiveHost, ReadOnlyHost
 from gpuready.system.private_files import make_private_folder, save_atomically

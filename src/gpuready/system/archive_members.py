@@ -1,7 +1,5 @@
 """Archives of strangers: what a damaged one raises, and how far one is unpacked."""
 
-from __future__ import annotations
-
 import tarfile
 import zipfile
 import zlib

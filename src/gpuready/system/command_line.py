@@ -1,7 +1,5 @@
 """The command line: the words that start this gpuready, and whether the disks of the files that it names answer."""
 
-from __future__ import annotations
-
 import os
 import stat
 import sys

@@ -1,7 +1,5 @@
 """Download files: streamed to disk, checked against their hash, and renamed into place only when correct."""
 
-from __future__ import annotations
-
 import os
 import ssl
 from collections.abc import Collection, Mapping

@@ -3,8 +3,6 @@
 Every call that changes an environment is in this file, so that a test can stop the machine at each.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """GPU architectures a compiled library has code for: read from its fat binaries, as cuobjdump does."""
 
-from __future__ import annotations
-
 import os
 import struct
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Contents of files: sizes, hashes, links, members of wheels. Read only."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Sequence
 from stat import S_ISDIR

@@ -1,7 +1,5 @@
 """Undo what a watched process did to files: its journal says which it made, and keeps those that it was about to change."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """File access of LiveHost: read without blocking, list, measure, stay below a root, and find the last lines of a log."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Sequence
 from stat import S_ISBLK, S_ISCHR, S_ISDIR, S_ISLNK, S_ISREG

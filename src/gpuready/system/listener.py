@@ -1,7 +1,5 @@
 """Open a listening socket, and show its page in a browser."""
 
-from __future__ import annotations
-
 import html
 import ipaddress
 import os

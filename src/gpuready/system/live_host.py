@@ -1,7 +1,5 @@
 """Access to this machine, now."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import resource

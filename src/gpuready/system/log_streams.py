@@ -1,7 +1,5 @@
 """Logs as byte streams: files, folders, pipes and compressed files, within limits, in constant memory."""
 
-from __future__ import annotations
-
 import codecs
 import os
 import re

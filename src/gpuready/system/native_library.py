@@ -4,8 +4,6 @@ Whoever can write to a library, or to its folder, can run code as the user who l
 checked through the descriptor, and loaded from it: replacing the file or a parent folder changes nothing.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@
 It is only ever loaded in a separate process: a driver may hang or crash.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -3,8 +3,6 @@
 Memory is in bytes, power in watts, clocks in MHz, temperature in degrees Celsius.
 """
 
-from __future__ import annotations
-
 import ctypes
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """gpuready's own folders and files: the user's cache, temporary folders, removal of old files."""
 
-from __future__ import annotations
-
 import errno
 import os
 import time

@@ -1,7 +1,5 @@
 """Programs that came with gpuready: its Python and its uv."""
 
-from __future__ import annotations
-
 import sys
 
 OWN_PROGRAMS = {sys.executable}

@@ -1,7 +1,5 @@
 """Which files may be read for an untrusted caller: only below named folders. Links cannot lead out; no devices, no /proc."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 from collections.abc import Sequence

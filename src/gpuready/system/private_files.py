@@ -1,7 +1,5 @@
 """Write files atomically, and make folders only the user can access."""
 
-from __future__ import annotations
-
 import errno
 import os
 from stat import S_IMODE, S_ISDIR, S_ISLNK, S_ISREG

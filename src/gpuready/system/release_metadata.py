@@ -1,7 +1,5 @@
 """The metadata in a wheel or an sdist on an index. No code is run, and no wheel is downloaded whole."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 import zipfile

@@ -1,7 +1,5 @@
 """Listen and serve until stopped, with bounds on connections: for ``gpuready serve`` and ``gpuready mcp --http`` alike."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from typing import Any

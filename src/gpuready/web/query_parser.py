@@ -4,8 +4,6 @@ Only parameters that their declaration offers to the web are passed on. None of 
 machine, model or framework must look like a name, so no query reaches the file system.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 

@@ -1,7 +1,5 @@
 """Answer command lines from the cache or through the worker processes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -6,8 +6,6 @@ rebinding). So every request must name the host we listen on, must come from no 
 no link can send. There is no CORS and no framing.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hmac
 import html

@@ -1,7 +1,5 @@
 """``gpuready serve``: the page behind its guard, with workers in folders of their own."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ It runs in a folder of its own, where an upload is stored while it is read. A re
 the body that follows; the reply has the same form.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Restrict the paths that clients of a server may name; Refused for any path outside the allowed folders."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from gpuready import system

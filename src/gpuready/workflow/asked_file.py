@@ -1,7 +1,5 @@
 """Files in the place of a framework: what kind each is, and what the packages of one are judged by."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """``gpuready bench``: measure the machine, and compare it with what its kind reaches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``gpuready bench --job FILE``: a few real steps of a job on this GPU, beside what fit predicts."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

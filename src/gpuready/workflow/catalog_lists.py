@@ -1,7 +1,5 @@
 """Lists to choose from, for pages and tools: GPUs, models, torch builds, drivers, systems."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import chain
 from typing import Any

@@ -1,7 +1,5 @@
 """The machine inside a container, from its Dockerfile or compose file and its host."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from gpuready import system

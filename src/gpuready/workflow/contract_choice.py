@@ -1,7 +1,5 @@
 """Choose the contract that a framework is judged by."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 

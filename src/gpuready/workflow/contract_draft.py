@@ -3,8 +3,6 @@
 Files are read; nothing is imported or run. A draft has pins, Python and variables; people add gates on versions, hardware and jobs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How many samples a job's local dataset has, and how long they are."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any

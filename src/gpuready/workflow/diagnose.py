@@ -1,7 +1,5 @@
 """``gpuready diagnose``: read logs, judge them, and say how to fix the cause. The launcher calls ``diagnose_logs`` too."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache

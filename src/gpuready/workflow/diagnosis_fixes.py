@@ -1,7 +1,5 @@
 """How to fix a cause: the catalogue's text, the rule's fix for this machine, and the framework's contract."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """``gpuready env``: choose the variables that the framework wants on this machine."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 
 from gpuready import contracts, system, workflow

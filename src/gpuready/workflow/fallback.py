@@ -1,7 +1,5 @@
 """When the first choice does not resolve: another patch, Python or torch, a torch from a local folder."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain

@@ -1,7 +1,5 @@
 """``gpuready fit``: how much GPU memory a job needs, where it fits, and the smallest change that makes it fit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``gpuready fit`` of a job with several roles: a timeline for each group of GPUs, and the smallest change."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``gpuready fit SCRIPT.py``: run a user's own script with every tensor of its GPU fake, and read its memory off."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Sequence

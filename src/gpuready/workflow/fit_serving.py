@@ -1,7 +1,5 @@
 """``gpuready fit MODEL --serve ENGINE``: the KV cache of an inference engine, and the setting to change."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``gpuready fit --trace``: run a job on the meta device of the target's torch, and replay its allocations here."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

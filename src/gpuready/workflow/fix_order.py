@@ -1,7 +1,5 @@
 """``gpuready fix``: show the changes of ``plan --fix``, make those that are safe, check again, say what is left."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from shlex import quote

@@ -1,7 +1,5 @@
 """``gpuready fleet``: run a command on many nodes, compare them, and name the outliers."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from shlex import quote

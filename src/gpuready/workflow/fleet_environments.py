@@ -1,7 +1,5 @@
 """Environments of one machine as the nodes of a fleet: which of them break, as by another driver."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 

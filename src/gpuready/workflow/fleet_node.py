@@ -1,7 +1,5 @@
 """The node's side of a fleet run: probe, check, prove or measure here, and answer in one line."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Mapping

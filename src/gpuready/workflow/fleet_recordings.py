@@ -1,7 +1,5 @@
 """Recordings of machines as the nodes of a fleet: nothing is reached, each file is judged here."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from gpuready.fleet.transport import OnAnswer, Request

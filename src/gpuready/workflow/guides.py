@@ -1,7 +1,5 @@
 """The guides that come with the installation: Markdown files, in the package or in the checkout that it is run from."""
 
-from __future__ import annotations
-
 from gpuready import system
 from gpuready.workflow.refusal import Refused, suggest_nearest
 

@@ -1,7 +1,5 @@
 """Facts of an image that is on this machine: gpuready runs inside it, without a network and without writing."""
 
-from __future__ import annotations
-
 import json
 import re
 import secrets

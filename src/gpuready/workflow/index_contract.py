@@ -1,7 +1,5 @@
 """The contract of a version that has none: from the metadata of its release on the user's index; wheels there and in folders."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """``gpuready install``: plan, build beside the current environment, check it, publish; or roll back, or verify."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

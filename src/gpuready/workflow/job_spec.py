@@ -1,7 +1,5 @@
 """The job to fit: merge files, model name and flags, and check which flags apply."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from json import loads
 from typing import Any

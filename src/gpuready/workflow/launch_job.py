@@ -1,7 +1,5 @@
 """The job that the flags of ``gpuready run`` ask for: engine, ranks, nodes, port, time-outs."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

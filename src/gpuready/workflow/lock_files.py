@@ -1,7 +1,5 @@
 """Read lock files as plans: gpuready's own JSON, or requirements that all have an exact version and a hash."""
 
-from __future__ import annotations
-
 from gpuready import contracts, system
 from gpuready.apply.install_steps import FOREIGN_LOCK
 from gpuready.catalog.packages import canonical_package_name

@@ -1,7 +1,5 @@
 """The job that a log's own command line states, as a command of ``gpuready fit``."""
 
-from __future__ import annotations
-
 import re
 
 from gpuready.fit.job.gpu_candidates import list_catalogue_gpus

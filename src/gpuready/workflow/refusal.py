@@ -1,7 +1,5 @@
 """Bad input: Refused, in one sentence."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec

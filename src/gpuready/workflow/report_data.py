@@ -1,7 +1,5 @@
 """``gpuready report``: gather the results of other commands, run now or saved in files, for one page."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

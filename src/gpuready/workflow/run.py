@@ -1,7 +1,5 @@
 """``gpuready run``: preflight, start the ranks, and diagnose why they died."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

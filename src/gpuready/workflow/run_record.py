@@ -1,7 +1,5 @@
 """The record of a run, kept beside its logs: what was started, how each rank ended, who failed first; and what several say of a host."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterable, Mapping

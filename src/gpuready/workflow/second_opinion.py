@@ -4,8 +4,6 @@ The program gets a text on stdin: the answer of gpuready, the exceptions, the la
 writes on stdout stands in ``opinion`` and changes nothing else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from gpuready import system

@@ -1,7 +1,5 @@
 """Is a run as fast as it should be? The step times that its log shows, beside what fit predicts for its file."""
 
-from __future__ import annotations
-
 import re
 import statistics
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """An environment for traces where none is at hand: CPU builds of torch and transformers, installed in the user's cache."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from gpuready import system

@@ -1,7 +1,5 @@
 """PyTorch's caching allocator for one device: what it reserves for a tape of allocations and frees."""
 
-from __future__ import annotations
-
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 

@@ -5,8 +5,6 @@ A GPU of the catalogue has a band: a process sees less than the nominal memory, 
 a probed GPU the free memory is used, so memory of other processes is not counted twice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Configs of well-known models by name, without a network; learned positions that limit a sequence."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache

@@ -1,7 +1,5 @@
 """Sizes of families beyond the first: of their parameters and caches. What a config leaves out is transformers' default."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

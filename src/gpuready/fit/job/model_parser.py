@@ -1,7 +1,5 @@
 """Read a model's config.json: the shape that it describes, whatever its family."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The number of parameters of a model."""
 
-from __future__ import annotations
-
 from gpuready.fit.job.model_shape import ModelShape
 
 

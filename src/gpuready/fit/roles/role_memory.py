@@ -1,7 +1,5 @@
 """The memory of one role in each of its phases, from the engine's predictions or from an inference engine's pool."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

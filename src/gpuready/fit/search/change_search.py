@@ -4,8 +4,6 @@ Candidates come in the order of their cost. An estimate in microseconds drops mo
 with few layers, extrapolated to all, drops nearly all others; what is reported was replayed in full.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Any

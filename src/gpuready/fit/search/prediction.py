@@ -1,7 +1,5 @@
 """Predict a job's memory: record its tape, replay it, and list what is live at the peak."""
 
-from __future__ import annotations
-
 import gc
 from typing import Any, TypeVar
 

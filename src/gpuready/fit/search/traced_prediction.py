@@ -4,8 +4,6 @@ The trace (scripts/trace.py) has the allocations and frees of forward and backwa
 cuBLAS workspaces are added as for every other model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

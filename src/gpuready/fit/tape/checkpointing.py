@@ -1,7 +1,5 @@
 """Activation checkpointing: a layer keeps only its input and is recomputed in the backward."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from gpuready.fit.tape.autograd import EarlyBackward, GraphNode, Tensor

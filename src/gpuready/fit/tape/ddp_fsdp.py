@@ -5,8 +5,6 @@ played on one stream: the pools of the collectives' streams are not separated. Z
 zero12.py and zero3.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from gpuready.fit.job.records import FitJob

@@ -1,7 +1,5 @@
 """Decoder layers as transformers runs them, composed of the same parts for every family."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from gpuready.fit.job.model_shape import MODEL_FAMILIES, ModelShape, refuse_unknown_layers

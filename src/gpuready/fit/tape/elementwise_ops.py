@@ -1,7 +1,5 @@
 """Elementwise operations: casts, sums and products, with what their gradients allocate."""
 
-from __future__ import annotations
-
 from math import prod
 
 from gpuready.fit.tape.autograd import AutogradGraph, Tape, Tensor

@@ -1,7 +1,5 @@
 """Mixture of experts as transformers runs it: sorted tokens through grouped products."""
 
-from __future__ import annotations
-
 from gpuready.fit.tape.attention import softmax
 from gpuready.fit.tape.autograd import Tensor
 from gpuready.fit.tape.linear_layers import apply_linear

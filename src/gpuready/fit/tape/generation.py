@@ -1,7 +1,5 @@
 """Record inference: a rollout of tokens, and the scores of tokens that exist, as RL computes them between its steps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from gpuready.fit.job.model_parser import parse_model_config

@@ -1,7 +1,5 @@
 """The weights of a decoder's layers, created in module order."""
 
-from __future__ import annotations
-
 from gpuready.fit.job.model_shape import ModelShape
 from gpuready.fit.tape.autograd import Tensor
 from gpuready.fit.tape.model_parts import LayerWeights, ModelParts

@@ -1,7 +1,5 @@
 """Liger's kernels, which replace norms, gate, rotary embedding and loss."""
 
-from __future__ import annotations
-
 from gpuready.fit.tape.autograd import Tensor, view_gradient
 from gpuready.fit.tape.model_parts import ModelParts
 from gpuready.fit.tape.torch_ops import Grads, TorchOps

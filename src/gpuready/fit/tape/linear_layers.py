@@ -1,7 +1,5 @@
 """Linear layers: plain, with LoRA, and over a quantised base."""
 
-from __future__ import annotations
-
 from math import erfc, exp, pi, sqrt
 
 from gpuready.fit.job.records import FitJob

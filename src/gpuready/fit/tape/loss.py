@@ -1,7 +1,5 @@
 """The loss of a causal language model, of DPO too, as transformers or a fused kernel computes it."""
 
-from __future__ import annotations
-
 from gpuready.fit.tape.autograd import Tensor
 from gpuready.fit.tape.linear_layers import apply_linear
 from gpuready.fit.tape.model_parts import ModelParts

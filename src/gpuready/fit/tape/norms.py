@@ -1,7 +1,5 @@
 """Norms and activations that models compose of single kernels."""
 
-from __future__ import annotations
-
 from gpuready.fit.tape.autograd import Tensor
 from gpuready.fit.tape.torch_ops import TorchOps
 

@@ -1,7 +1,5 @@
 """Optimizers: the state created at the first step, and the temporary memory of each step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from gpuready.fit.tape.autograd import Tensor

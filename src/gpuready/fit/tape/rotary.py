@@ -1,7 +1,5 @@
 """Rotary embedding: the cosines and sines of a pass, and their application to queries and keys."""
 
-from __future__ import annotations
-
 from gpuready.fit.tape import liger
 from gpuready.fit.tape.autograd import Tensor
 from gpuready.fit.tape.model_parts import ModelParts

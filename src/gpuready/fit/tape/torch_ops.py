@@ -1,7 +1,5 @@
 """The operations that layers consist of: what each allocates forward, keeps, and allocates backward."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Protocol
 

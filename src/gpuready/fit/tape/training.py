@@ -1,7 +1,5 @@
 """Record a training job: the weights, then steps of forward, backward, clipping and the optimizer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 from gpuready.fit.job.model_parser import parse_model_config

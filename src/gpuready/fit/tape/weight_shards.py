@@ -1,7 +1,5 @@
 """Which jobs split their weights over the ranks, and the share that one rank holds."""
 
-from __future__ import annotations
-
 from gpuready.fit.job.records import FitJob
 from gpuready.fit.tape.autograd import Tensor
 from gpuready.fit.tape.torch_ops import TorchOps

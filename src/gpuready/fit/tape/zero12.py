@@ -5,8 +5,6 @@ The ranks differ a little: ZeRO 1 collects its gradients from the first weight o
 first or the last rank holds the most, and that one is played.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

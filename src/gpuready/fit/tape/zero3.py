@@ -6,8 +6,6 @@ Follows DeepSpeed 0.19 (runtime/zero/partitioned_param_coordinator.py and stage3
 prefetched, and those reused soon are not released. All ranks hold the same apart from padding.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ Every constant is a property of torch's kernels, measured by kernel and size on 
 (benchmarks/results/kernels-h200.jsonl), and scaled to another GPU by its rates.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from gpuready.fit.time.device_speed import DeviceSpeed

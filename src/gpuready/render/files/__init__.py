@@ -1,7 +1,5 @@
 """A plan as a file for another tool: lock, requirements, pyproject, conda, Dockerfile, compose, Kubernetes, Slurm, shell script."""
 
-from __future__ import annotations
-
 from importlib import import_module
 
 from gpuready.model.plan import Plan

@@ -1,7 +1,5 @@
 """A compose file: the plan's image, built from instructions inside, and the framework's own command."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

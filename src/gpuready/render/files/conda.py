@@ -1,7 +1,5 @@
 """environment.yml: Python from conda-forge, everything else as the wheels of the plan."""
 
-from __future__ import annotations
-
 import shlex
 
 from gpuready.model.plan import Plan

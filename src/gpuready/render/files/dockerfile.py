@@ -3,8 +3,6 @@
 The driver is the host's; the file contains no secrets.
 """
 
-from __future__ import annotations
-
 import shlex
 
 from gpuready.model.plan import Plan

@@ -1,7 +1,5 @@
 """A Kubernetes Job: the plan's image, its variables, its GPUs, and the framework's own command."""
 
-from __future__ import annotations
-
 import json
 
 from gpuready.model.plan import Plan

@@ -3,8 +3,6 @@
 Indexes are stored by name without their URLs, so a lock can be shared and used behind a mirror.
 """
 
-from __future__ import annotations
-
 import json
 
 from gpuready.model import SCHEMA

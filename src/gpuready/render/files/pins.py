@@ -1,7 +1,5 @@
 """Pinned requirements of a plan: hashes, indexes and install commands, shared by the file formats."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterable
 

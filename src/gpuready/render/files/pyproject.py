@@ -1,7 +1,5 @@
 """pyproject.toml of a uv project: `uv sync` creates the environment, with torch only from its own index."""
 
-from __future__ import annotations
-
 from gpuready.model.plan import Plan
 from gpuready.render.files import pins, quoting
 

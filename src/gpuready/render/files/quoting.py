@@ -4,8 +4,6 @@ Names, versions and hashes have a grammar; a value outside it is refused in a se
 valid. Other text is quoted, and comments are kept to one line.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import textwrap

@@ -1,7 +1,5 @@
 """requirements.txt with hashes, for pip and for uv."""
 
-from __future__ import annotations
-
 import shlex
 
 from gpuready.model.plan import LockedPackage, Plan

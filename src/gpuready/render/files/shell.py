@@ -1,7 +1,5 @@
 """A shell script that creates the environment; it can be rerun and stops at the first failure."""
 
-from __future__ import annotations
-
 import shlex
 
 from gpuready.model import FixStep

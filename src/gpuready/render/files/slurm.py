@@ -1,7 +1,5 @@
 """The head of a Slurm batch job: resources, variables, environment and start command."""
 
-from __future__ import annotations
-
 import shlex
 
 from gpuready.model.plan import Plan

@@ -3,8 +3,6 @@
 Text from machines, logs and files reaches a template only through an escaping environment (see ``template_engine``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from html import escape
 from typing import Any

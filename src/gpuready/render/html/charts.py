@@ -1,7 +1,5 @@
 """Charts: measured against expected values, and the memory of a step over its phases."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.model.bench import BenchMeasure, BenchResult

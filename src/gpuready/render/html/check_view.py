@@ -1,7 +1,5 @@
 """The view of one Report: the same text as the terminal, in the same order."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.model import NOT_STATED, Facts, Finding, FixStep, Report, UndecidedRule

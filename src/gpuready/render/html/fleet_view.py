@@ -1,7 +1,5 @@
 """The fleet view: one symbol per node, sets of alike nodes, and each figure with its outliers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The view of a whole report for its template: one part for each requested thing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready import __version__

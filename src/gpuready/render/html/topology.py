@@ -1,7 +1,5 @@
 """The machine drawing: GPUs in their NUMA nodes, their links, the host and its network, from facts alone."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.model import Facts

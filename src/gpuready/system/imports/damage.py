@@ -4,8 +4,6 @@ One request, one answer, both plain JSON: the answer has what differs, not what 
 an import notices is found out by importing (``real_import``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any

@@ -1,7 +1,5 @@
 """Installed distributions: their metadata, their recorded files, and which of those files differ."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator
 from hashlib import algorithms_guaranteed

@@ -1,7 +1,5 @@
 """An environment as a survey finds it, and the files in it that hide a module which is imported."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ Every module that uses numpy's C interface has the code that imports it from num
 unless the module was compiled for a newer interface, whose version its message has, or the package itself refuses numpy 1.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Sequence

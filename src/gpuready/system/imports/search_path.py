@@ -1,7 +1,5 @@
 """Where Python looks for modules: PYTHONPATH, site folders, the plain lines of their .pth files, editable installs."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

@@ -4,8 +4,6 @@ An entry has the request, the answer, and the status of every path that was look
 included. Whatever is wrong with an entry, the survey is made again: an entry can only save time.
 """
 
-from __future__ import annotations
-
 import marshal
 import os
 import sys

@@ -3,8 +3,6 @@
 transformers imports jax, scikit-learn or tensorflow, which its extras name, as soon as they are there, and fails with them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from gpuready.model.facts import NO_METADATA

@@ -1,7 +1,5 @@
 """Why the files of an environment do not tell whether it imports: what nobody recorded, and what was touched since."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from gpuready.system.host_access import MAX_PTH_LINES

@@ -3,8 +3,6 @@
 Modules of this package touch files through these functions alone (tests/imports/test_survey_cache.py holds it).
 """
 
-from __future__ import annotations
-
 import os
 from stat import S_ISDIR
 

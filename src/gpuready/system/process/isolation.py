@@ -1,7 +1,5 @@
 """Run work in forked children, so that a hang or a crash does not affect this process."""
 
-from __future__ import annotations
-
 import gc
 import marshal
 import os

@@ -4,8 +4,6 @@
 runs beside other work; `parallel_programs` runs many. All are `StartedProgram`s.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import time

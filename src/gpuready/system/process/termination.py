@@ -1,7 +1,5 @@
 """End child processes reliably, by pid, within the promised time."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import signal

@@ -4,8 +4,6 @@ A request that takes too long costs its worker, which is killed and replaced. Mo
 many wait, the next is refused at once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

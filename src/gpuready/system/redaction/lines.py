@@ -1,7 +1,5 @@
 """Redact lines one at a time; secrets that began on an earlier line are still recognised."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from gpuready.system.redaction.secret_names import NONE, REDACTED, WEAK, secret_kind

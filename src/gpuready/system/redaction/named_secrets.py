@@ -5,8 +5,6 @@ near it (in a table, in prose, on the next line) is hidden only if it is surely 
 nothing: that is decided without a regular expression, so most patterns are never compiled.
 """
 
-from __future__ import annotations
-
 from gpuready.system.redaction.secret_names import (
     DIGITS,
     HEADER,

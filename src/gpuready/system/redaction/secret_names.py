@@ -4,8 +4,6 @@
 both: a weak name such as CACHE_KEY hides only what looks generated.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 from math import log2
 

@@ -4,8 +4,6 @@ Each pattern is tried only at its hint, and either takes the whole run it is in 
 characters: the time stays linear in the text. Group 1 is what is hidden.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Sequence

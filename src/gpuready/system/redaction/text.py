@@ -4,8 +4,6 @@ A secret is recognised by its form (`secret_patterns`) or its name (`secret_name
 broken over lines, unless its length is known (`TOKEN_LENGTHS`); one encoded in another way than base64.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.system.redaction.named_secrets import (
