@@ -138,3 +138,59 @@ def test_no_python_is_advised_that_the_message_does_not_ask_for():
         "1.9" in text or "3.12" in text
         for text in (found.says, *(word for s in found.fix for word in (s.does, *s.run)))
     )
+
+
+USERS = 'Traceback (most recent call last):\n  File "/srv/job/train.py", line 9, in main\n    {}\n{}\n'
+PACKAGES = FRAME.format("lib").replace("y()", "block(x, scale=lora_scale)")
+PIP = "ERROR: Could not find a version that satisfies the requirement torch=={} (from versions: {})\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("(RuntimeError: expected scalar type Half but found Float)", "dtype-mismatch"),
+        (
+            "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cpu and cuda:0!",
+            "mixed-devices",
+        ),
+        ("ValueError: BuilderConfig 'nl' not found. Available: ['default']", "dataset-error"),
+        ("KeyError: \"Column text not in the dataset. Current columns in the dataset: ['body']\"", "dataset-error"),
+        (
+            "Exception: kern with minimum required version 0.2.5 is not installed. Please reinstall the latest.",
+            "version-conflict",
+        ),
+        ("ModuleNotFoundError: No module named 'transformers.tokenization_utils_base'", "version-conflict"),
+        (PACKAGES + "TypeError: forward() got an unexpected keyword argument 'scale'", "version-conflict"),
+        (PIP.format("1.8.1", "1.13.0, 1.13.1, 2.0.0, 2.8.0"), "python-version-unsupported"),
+        (PIP.format("1.9.0+cu102", "1.4.0, 1.5.0, 1.9.0, 1.9.1"), "package-resolution"),
+        (USERS.format("assert n % size == 0", "AssertionError: 7 is not a multiple of 2"), "not-environment"),
+        (USERS.format('raise ValueError(f"{path}")', "ValueError: nothing to read in data/x"), "not-environment"),
+        (USERS.format("c = yaml.safe_load(f)", "yaml.scanner.ScannerError: a value is not allowed"), "not-environment"),
+    ],
+)
+def test_what_the_ending_message_states_is_certain(text, cause):
+    found = diagnose(text)
+    assert (found.cause, found.confidence >= 0.8) == (cause, True), (found.cause, found.confidence)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PIP.format("1.8.1", "0.1.2, 0.1.2.post1"),
+        PIP.format("1.15.0", "1.4.0, 1.5.0, 1.6.0"),
+        USERS.format('raise ValueError("the driver is too old")', "ValueError: the driver is too old"),
+        FRAME.format("lib") + "TypeError: forward() got an unexpected keyword argument 'scale'",
+    ],
+)
+def test_what_may_have_another_reason_is_not(text):
+    assert diagnose(text).confidence < 0.8
+
+
+@pytest.mark.parametrize(
+    "end",
+    ["^C", "exit code: 1", "Process finished with exit code -1073741819", "GGML_ASSERT: x.cu:5: false", "训练失败"],
+)
+def test_a_run_that_ends_with_a_complaint_of_any_kind_is_not_healthy(end):
+    steps = "".join(f"{{'loss': {2 - i / 50:.2f}, 'epoch': {i / 100:.2f}}}\n" for i in range(40))
+    assert diagnose(steps).verdict == "healthy" != diagnose(f"{steps}{end}\n").verdict
+    assert diagnose(f"{steps}exit code: 0\n").verdict == "healthy"

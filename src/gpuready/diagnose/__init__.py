@@ -36,7 +36,7 @@ from gpuready.diagnose.version_conflict import SymbolTable, VersionConflict, che
 from gpuready.logs.log_patterns import STRENGTHS
 from gpuready.logs.log_summary import LogSummary, PatternMatch, exception_chain
 from gpuready.logs.logged_exception import LoggedException
-from gpuready.logs.run_activity import states_error
+from gpuready.logs.run_activity import is_complaint_line, states_error
 from gpuready.model.diagnosis import NOT_ENVIRONMENT, VERSION_CONFLICT, AlternativeCause, Diagnosis, LogTotals
 
 Cause = Mapping[str, Any]
@@ -398,13 +398,14 @@ def _is_of_pair(suspect: CauseSuspect, row: Cause, conflict: VersionConflict) ->
 
 
 def _is_in_ending_error(summary: LogSummary, seen: Sequence[PatternMatch], order: EventOrder) -> bool:
-    """Whether words stand in the message that ended the first process to fail, or in no exception: in a line that calls itself an error, or proves it."""
+    """Whether words stand in the message that ended the first process to fail, or in no exception: in a line that calls itself an error proves it, or complains where nothing else ended."""
     final = find_final_exception(summary, order)
     chain = exception_chain(summary.failures, final) if final is not None else []
     ends = {_error_of(summary.failures[number]) for number in chain}
     for match in seen:
         failure = summary.failures[match.failure] if match.failure is not None else None
-        if failure is None and (match.sign.is_proof or states_error(match.line)):
+        is_said = match.sign.is_proof or states_error(match.line) or (final is None and is_complaint_line(match.line))
+        if failure is None and is_said:
             return True
         is_message = failure is not None and (match.line.number >= failure.at or not failure.type)
         if failure is not None and is_message and (not ends or _error_of(failure) in ends):

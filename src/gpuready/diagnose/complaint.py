@@ -80,7 +80,7 @@ def read_complaint(failure: LoggedException) -> Complaint | None:
         return None if is_own else Complaint("name", match[2], match[1])
     if (name == "modulenotfounderror" or is_wrapped) and (match := _MODULE.search(text)):
         return None if "._c" in match[1].lower() else Complaint("module", match[1])
-    if name == "nameerror" and (match := _UNDEFINED.search(text)):
+    if (name == "nameerror" or is_wrapped) and (match := _UNDEFINED.search(text)):
         return Complaint("undefined", "", match[1])
     if name == "attributeerror" or is_wrapped or "partially initialized module" in text:
         if match := _MODULE_NAME.search(text):
@@ -118,7 +118,9 @@ def _function_name(said: str, failure: LoggedException) -> str:
     if plain and plain not in ("__init__", "__new__"):
         return plain
     for frame in reversed(failure.frames):  # ``return fn(self, **kwargs)`` passes on what the frame before it called
-        called = [match for match in _CALL.compiled.findall(frame.code) if not match.startswith("super")]
+        code = frame.code
+        starts = (match for match in _CALL.compiled.finditer(code) if not match[1].startswith("super"))
+        called = [match[1] for match in starts if code[: match.start()].count("(") == code[: match.start()].count(")")]
         if called and called[-1] not in _PASSED_ON:
             return str(called[-1]).rpartition(".")[2]
     return ""

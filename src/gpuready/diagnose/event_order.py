@@ -8,7 +8,7 @@ from gpuready.diagnose.survival import SurvivalAnalysis
 from gpuready.logs.log_lines import LogLine
 from gpuready.logs.log_summary import LogSummary, PatternMatch, exception_chain
 from gpuready.logs.logged_exception import LoggedException
-from gpuready.logs.process_exits import ProcessExit, rank_blamed_in, rank_joined_in, rank_named_in, says_waited
+from gpuready.logs.process_exits import ProcessExit, rank_blamed_in, rank_named_in, says_waited
 from gpuready.logs.run_activity import is_complaint_line, says_replaced, says_skipped, states_error
 from gpuready.model.record import Record, field
 
@@ -327,11 +327,9 @@ class EventOrder:
         """The rank a message names itself, or the command line above a dump of threads."""
         for match in matches:
             own = [self.summary.failures[match.failure]] if match.failure is not None else []
-            for words in (match.line.folded_text, *(f"{failure.type}: {failure.message}" for failure in own)):
+            codes = [frame.code for failure in own for frame in failure.frames if "init_process_group(" in frame.code]
+            for words in (match.line.folded_text, *(f"{failure.type}: {failure.message}" for failure in own), *codes):
                 if (rank := rank_named_in(words)) is not None:
-                    return rank
-            for frame in own[0].frames if own else ():
-                if (rank := rank_joined_in(frame.code)) is not None:
                     return rank
             if (rank := self._rank_of_unfinished(match)) is not None:
                 return rank

@@ -167,6 +167,16 @@ _INPUT_REFUSED = ("valueerror", "validationerror", "scannererror", "parsererror"
                   "templateerror", "templatesyntaxerror", "badrequesterror", "invalidrequesterror", "unprocessableentityerror")  # fmt: skip
 """Types with which a package refuses its input: a configuration, a file, an argument."""
 
+_CONFIG_FILES = (
+    "scannererror",
+    "yamlerror",
+    "tomldecodeerror",
+    "configkeyerror",
+    "configattributeerror",
+    "missingmandatoryvalue",
+)
+"""Types of a configuration file that cannot be read: nothing but the file is at fault."""
+
 _CONFIG_TYPES = LazyRegex(
     r"\w{0,30}(?:config\w{0,12}|argument|option|parameter|usage|validation)\w{0,12}(?:error|exception)$"
 )
@@ -247,10 +257,18 @@ _OWN_TYPES = ("KeyError", "IndexError", "FileNotFoundError", "ZeroDivisionError"
 
 
 def is_own_data(failure: LoggedException) -> bool:
-    """Whether the user's own line, or a reader of data that it called, raised it: a type for what the program reads and computes."""
+    """Whether the user's own line, or a reader of data that it called, raised it: for what the program reads, computes and refuses."""
     package = next((package for _, package in calling_frames(failure)), "")
     is_own = package in (USER, "pandas", "numpy", "PIL", "h5py") and failure.short_type in _OWN_TYPES
-    return is_own and not names_environment(failure.message)
+    is_refused = _refuses_itself(failure) or failure.short_type.lower() in _CONFIG_FILES
+    return (is_own or is_refused) and not names_environment(failure.message)
+
+
+def _refuses_itself(failure: LoggedException) -> bool:
+    """Whether a ``raise`` or an ``assert`` of the program's own, with words, ended it."""
+    frame = failure.frames[-1] if failure.frames else None
+    is_own = frame is not None and _is_not_installed(frame) and frame.code.startswith(("raise ", "assert "))
+    return is_own and " " in failure.message.strip() and failure.short_type not in ("ImportError", "OSError")
 
 
 def _is_missing_file(failure: LoggedException) -> bool:

@@ -153,7 +153,13 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
         return None
     if not package and not _is_call_between_packages(complaint, failure):
         return None
-    return VersionConflict(package, caller, complaint.symbol)
+    return VersionConflict(package, caller, complaint.symbol, placed=_shows_call(complaint, failure))
+
+
+def _shows_call(complaint: Complaint, failure: LoggedException) -> bool:
+    """Whether the line of an installed package itself passes by name what was refused."""
+    frame = next(calling_frames(failure))[0]
+    return complaint.kind == "parameter" and f"{complaint.name}=" in frame.code and "-packages" in frame.file
 
 
 def _conflict_of_missing(
@@ -172,7 +178,8 @@ def _conflict_of_missing(
     )
     if package == caller:
         return VersionConflict(package, caller, complaint.symbol, "mixed") if _is_of_one_tree(failure) else None
-    is_shown = caller not in ("", USER) or "-packages" in failure.message
+    is_part = complaint.kind == "module" and package in KNOWN_PACKAGES  # else the package itself would be missing
+    is_shown = caller not in ("", USER) or "-packages" in failure.message or is_part
     is_placed = is_shown and not _COMPILED_PART.match(complaint.name)
     return VersionConflict(package, caller or USER, complaint.symbol, placed=is_placed) if is_installed else None
 

@@ -39,7 +39,7 @@ _SPAWNED = LazyRegex(
     r"process (\d{1,12}) terminated with (?:signal (SIG\w+)|exit code (\d{1,12}))|Process (\d{1,12}) terminated with(?: the following error|$)"
 )
 _IN_WORDS = LazyRegex(
-    r"--local[_-]rank[= ](\d{1,6})\b|^\S{0,80} ?\[(\d{1,6})\] is setting up NCCL communicator|between collectives on ranks\. Rank (\d{1,6}) is"
+    r"--local[_-]rank[= ](\d{1,6})\b|^\S{0,80} ?\[(\d{1,6})\] is setting up NCCL communicator|between collectives on ranks\. Rank (\d{1,6}) is|init_process_group\(.{0,300}?\brank ?= ?(\d{1,6})\b"
     r"|Duplicate GPU detected : rank (\d{1,6}) and|\bbarrier on rank:? (\d{1,6})\b"
 )
 _MPI_NAME = LazyRegex(r"Process name: \[\[\d{1,9},\d{1,9}\],\s?(\d{1,6})\]")
@@ -111,16 +111,9 @@ def rank_blamed_in(words: str) -> int | None:
     return int(found[1]) if found else None
 
 
-_JOINS = LazyRegex(r"init_process_group\(.{0,300}?\brank ?= ?(\d{1,6})\b")
 _WAITED = LazyRegex(
     r"(?i)timed out waiting \d{1,12} ?ms for (?:recv|send) operation|caught collective operation timeout|timed out after \d{1,12} ?ms"
 )
-
-
-def rank_joined_in(code: str) -> int | None:
-    """The rank that a line of source code joins a group with."""
-    found = _JOINS.search(code[:600]) if "rank" in code else None
-    return int(found[1]) if found else None
 
 
 def says_waited(words: str) -> bool:

@@ -47,7 +47,8 @@ _COMPLAINT = LazyRegex(
     r"|segmentation|core dumped|panick?(?:ed)?|cannot|can't|could not|couldn't|unable|traceback|denied|refused|time[d]?[ -]?out|no such"
     r"|not found|unsupported|incompatible|mismatch|corrupt(?:ed)?|diverged|terminat(?:ed|ing)|unexpected(?:ly)?|undefined symbol"
     r"|out of memory|oom|cancelled|interrupted|stuck|hangs?|unreachable|lost|died|dead|exceeded|illegal|invalid|violation|evicted|oomkilled|crashloopbackoff|imagepullbackoff|errimagepull|back-off"
-    r"|failedscheduling|unschedulable|insufficient))(?![\w/])",
+    r"|failedscheduling|unschedulable|insufficient|hung|non-zero|assert))(?![\w/])"
+    r"|\b(?:exit|return)(?:ed)?(?: with)?(?: (?:code|status)){1,2}[ :=]{0,3}-?(?!0\b)\d|connection closed|^\^C|ASSERT: |\u5931\u8d25|\u9519\u8bef|\u5f02\u5e38|\u6740\u6b7b|\u4e2d\u65ad",
     _IGNORE_CASE,
 )
 _STATED = LazyRegex(

@@ -30,7 +30,7 @@ _CELL = LazyRegex(
     r"|\s*(<ipython-input-[\w-]{1,60}>|(?:[~.\w-]{0,80}/)[\w./@+-]{1,300}\.pyc?) in ([<\w>.]{1,120})\(?"
 )
 _TYPE = LazyRegex(
-    r"\s*([A-Za-z_][\w.]{0,120}?(?:Error|Exception|Interrupt|Exit|Timeout|Fault|NotFound|Failed|ExceptionGroup)(?:\([\w.]{1,60}\))?|Exception)(?:: ?|$)"
+    r"\s*[(*\u201c]{0,2}([A-Za-z_][\w.]{0,120}?(?:Error|Exception|Interrupt|Exit|Timeout|Fault|NotFound|Failed|ExceptionGroup)(?:\([\w.]{1,60}\))?|Exception)(?:: ?|$)"
 )
 _ANY_TYPE = LazyRegex(
     r"((?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{2,60}|(?:[A-Za-z_]\w{0,60}\.){1,8}[a-z_]\w{2,60})(?:\([\w.]{1,60}\))?(?:: ?|$)"
