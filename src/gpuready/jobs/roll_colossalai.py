@@ -102,7 +102,8 @@ def _read_roll_strategy(reader: ConfigReader, at: str, config: Mapping[str, Any]
         if isinstance(inner, dict) and inner.get("offload_policy"):
             reader.set_field("offload", "parameters", f"{at}strategy_config")
     elif name.startswith("megatron"):
-        _read_roll_megatron(reader, at)
+        reader.take_counts(tensor_parallel=f"{at}strategy_config.tensor_model_parallel_size")
+        reader.add_uncounted("Megatron's own layers and buffers are not counted", "both")
     elif name and name != "hf_train":
         reader.add_uncounted(f"the strategy {short_repr(name)} is not counted", "both")
 
@@ -131,17 +132,6 @@ def read_zero_from_name(reader: ConfigReader, name: str, key: str) -> bool:
             "offload", "parameters" if level == 3 and "optim" not in low else "optimizer", f"{key} (by its name)"
         )
     return True
-
-
-def _read_roll_megatron(reader: ConfigReader, at: str) -> None:
-    inside = f"{at}strategy_config."
-    reader.take_counts(tensor_parallel=f"{inside}tensor_model_parallel_size")
-    if reader.is_enabled(f"{inside}use_distributed_optimizer"):
-        reader.set_field("zero", 1, f"{inside}use_distributed_optimizer")
-    reader.unmodelled.append("Megatron's own layers and buffers are counted as those of transformers")
-    for key in ("pipeline_model_parallel_size", "expert_model_parallel_size", "context_parallel_size"):
-        if (reader.read_count(inside + key) or 1) > 1:
-            reader.lessened.append(f"{key} is not counted")
 
 
 def _note_shared_roles(reader: ConfigReader, role: str, gpu_indexes: set[int]) -> None:

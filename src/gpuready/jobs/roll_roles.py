@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from gpuready.fit.roles.records import GENERATE, REFERENCE, SCORE, TRAIN, UPDATE, MegatronSplit, RoleSettings
+from gpuready.fit.roles.records import GENERATE, REFERENCE, SCORE, TRAIN, UPDATE, RoleSettings
 from gpuready.jobs.config_reader import ConfigReader, parse_positive_int, read_serving_keys
 
 MAX_DEVICES = 1 << 16
@@ -33,11 +33,6 @@ VALUE_ROLES = ("critic", "reward", "reward_train")
 """Roles whose model has one value for each token, and no vocabulary at its end."""
 DEFAULT_SCORE_BATCH = 16
 """ROLL's default of ``infer_batch_size``."""
-MEGATRON_KEYS = {
-    "tensor": "tensor_model_parallel_size", "pipeline": "pipeline_model_parallel_size",
-    "expert": "expert_model_parallel_size", "expert_tensor": "expert_tensor_parallel_size",
-    "context": "context_parallel_size",
-}  # fmt: skip
 
 
 def read_roll_roles(reader: ConfigReader, seq: int, read_fields: Any) -> tuple[RoleSettings, ...]:
@@ -91,12 +86,11 @@ def _read_role(
         kind="train" if strategy.endswith("train") else "score",
         fields=read_fields(path) | _read_packing(reader, path, "train", seq),
         score={"micro_batch": scores, "seq": seq} | _read_packing(reader, path, "infer", seq),
-        split=_read_megatron_split(reader, path, len(gpus)) if strategy.startswith("megatron") else None,
+        is_megatron=strategy.startswith("megatron"),
         keys={
             "micro_batch": f"{path}.training_args.per_device_train_batch_size",
             "score": f"{path}.infer_batch_size",
             "offload": f"{inside}offload_policy",
-            "split": inside,
         },
     )
     if strategy.startswith("fsdp") and not reader.get_dotted(f"{inside}offload_policy"):
@@ -105,8 +99,6 @@ def _read_role(
         role = role.replace(fields={**role.fields, "loss": "value"})
     elif rollout and role.kind == "train":
         role = role.replace(fields={**role.fields, "loss": "logprob"})
-    if role.split is not None:  # a pipeline that only trains keeps the optimizer on the GPU
-        role = role.replace(split=role.split.replace(late_optimizer=rollout))
     return role.replace(phases=_role_phases(name, role.kind, rollout))
 
 
@@ -142,36 +134,3 @@ def _read_serving(reader: ConfigReader, inside: str, path: str, engine: str) -> 
     served = read_serving_keys(reader, inside, engine)
     word = reader.get_dotted(f"{path}.model_args.dtype")
     return served | {"engine": engine, "precision": "fp32" if word == "fp32" else "bf16"}
-
-
-def _read_megatron_split(reader: ConfigReader, path: str, world: int) -> MegatronSplit:
-    inside = f"{path}.strategy_args.strategy_config."
-    sizes: dict[str, Any] = {field: reader.read_count(inside + key) or 1 for field, key in MEGATRON_KEYS.items()}
-    ranks = sizes["tensor"] * sizes["pipeline"] * sizes["context"]
-    if world % ranks:
-        raise ValueError(
-            f"{reader.path}: {path} has {world} GPUs, and its tensor, pipeline and context parallel sizes take {ranks}"
-        )
-    lean = reader.get_dotted(f"{inside}recompute_granularity")
-    moe = reader.is_enabled(f"{inside}moe_layer_recompute")
-    fp32 = reader.get_dotted(f"{inside}accumulate_allreduce_grads_in_fp32")
-    return MegatronSplit(
-        world,
-        **sizes,
-        distributed_optimizer=reader.is_enabled(f"{inside}use_distributed_optimizer"),
-        fp32_gradients=fp32 is not False,
-        recompute=lean if lean in ("full", "selective") else "selective" if moe else "",
-        accumulation=reader.read_count(f"{path}.training_args.gradient_accumulation_steps") or 1,
-        late_optimizer=True,
-        host_optimizer=reader.is_enabled(f"{inside}optimizer_cpu_offload"),
-        modules=("moe",) if moe else _parse_modules(reader.get_dotted(f"{inside}recompute_modules")),
-        sequence_parallel=sizes["tensor"] > 1
-        and (sizes["expert"] > 1 or reader.is_enabled(f"{inside}sequence_parallel")),
-        virtual=reader.read_count(f"{inside}virtual_pipeline_model_parallel_size") or 1,
-    )
-
-
-def _parse_modules(value: object) -> tuple[str, ...]:
-    """Parse ``moe,layernorm`` or a list of such names."""
-    words = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else ()
-    return tuple(str(word).strip() for word in words)

@@ -3,28 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gpuready.fit.roles.records import (
-    CRITIC,
-    GENERATE,
-    REFERENCE,
-    REWARD,
-    SCORE,
-    TRAIN,
-    UPDATE,
-    VALUES,
-    MegatronSplit,
-    RoleSettings,
-)
+from gpuready.fit.roles.records import CRITIC, GENERATE, REFERENCE, REWARD, SCORE, TRAIN, UPDATE, VALUES, RoleSettings
 from gpuready.jobs.config_reader import ConfigReader, JobSettings, read_serving_keys, resolve_references, short_repr
 
 DEFAULT_GPUS, DEFAULT_LENGTH, DEFAULT_TOKENS = 8, 512, 16384  # verl/trainer/config/_generated_ppo_trainer.yaml
 ACTOR, ROLLOUT, REF = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout.", "actor_rollout_ref.ref."
 ROLLOUT_DEFAULTS = {"fraction": 0.5, "tensor_parallel": 2, "batch_tokens": 8192, "max_sequences": 256}
-MEGATRON_KEYS = {
-    "tensor": "tensor_model_parallel_size", "pipeline": "pipeline_model_parallel_size",
-    "expert": "expert_model_parallel_size", "expert_tensor": "expert_tensor_parallel_size",
-    "context": "context_parallel_size",
-}  # fmt: skip
 
 
 def read_verl(path: str, config: Mapping[str, Any]) -> JobSettings:
@@ -43,7 +27,7 @@ def read_verl(path: str, config: Mapping[str, Any]) -> JobSettings:
     for field, value in _trainer_fields(reader, ACTOR, strategy, seq, "ppo_micro_batch_size_per_gpu").items():
         reader.set_field(field, value, ACTOR.rstrip("."))
     if strategy == "megatron":
-        reader.unmodelled.append("Megatron's own layers and buffers are counted as those of transformers")
+        reader.add_uncounted("Megatron's own layers and buffers are not counted", "both")
     reader.unmodelled.append("the rollout engine shares the GPUs: what it keeps there is not counted")
     reader.roles = tuple(_read_roles(reader, gpus, strategy, seq))
     return reader.to_job_settings()
@@ -174,33 +158,10 @@ def _make_trainer(
     keys = {"micro_batch": f"{at}ppo_micro_batch_size_per_gpu"}
     if leaves != "all":
         keys["leaves"] = f"{inside}param_offload: true, {inside}optimizer_offload: true"
-    split = (
-        _read_split(reader, at, len(gpus), saved=fields["checkpointing"] != "none") if strategy == "megatron" else None
-    )
     score = {name: fields[name] for name in ("micro_batch", "seq")}
     return RoleSettings(
-        name, "train", gpus, model, fields, score, split=split, leaves=leaves, phases=phases,
-        shares_process=name != "actor", keys=keys | ({"split": inside} if split else {}),
-    )  # fmt: skip
-
-
-def _read_split(reader: ConfigReader, at: str, world: int, saved: bool) -> MegatronSplit:
-    sizes: dict[str, Any] = {
-        field: reader.read_count(f"{at}megatron.{key}") or reader.read_count(f"{ACTOR}megatron.{key}") or 1
-        for field, key in MEGATRON_KEYS.items()
-    }
-    ranks = sizes["tensor"] * sizes["pipeline"] * sizes["context"]
-    if world % ranks:
-        raise ValueError(
-            f"{reader.path}: the job has {world} GPUs, and {at}megatron's tensor, pipeline and context sizes take {ranks}"
-        )
-    lean = reader.get_dotted(f"{at}megatron.override_transformer_config.recompute_granularity")
-    recompute = str(lean) if lean in ("full", "selective") else "selective" if saved else ""
-    return MegatronSplit(
-        world, **sizes, distributed_optimizer=True, recompute=recompute, sequence_parallel=sizes["tensor"] > 1,
-        virtual=reader.read_count(f"{at}megatron.virtual_pipeline_model_parallel_size") or 1,
-        accumulation=sizes["pipeline"] * 8,
-        host_optimizer=reader.is_enabled(f"{at}optim.override_optimizer_config.optimizer_cpu_offload"),
+        name, "train", gpus, model, fields, score, is_megatron=strategy == "megatron", leaves=leaves, phases=phases,
+        shares_process=name != "actor", keys=keys,
     )  # fmt: skip
 
 

@@ -100,7 +100,7 @@ def fit_job(
 
 def _has_several_roles(spec: JobSettings) -> bool:
     """Whether the job has more phases than a training step, shares its GPUs with other roles, or runs in Megatron."""
-    return len(spec.roles) > 1 or any(len(role.phases) > 1 or role.split for role in spec.roles)
+    return len(spec.roles) > 1 or any(len(role.phases) > 1 or role.is_megatron for role in spec.roles)
 
 
 def _start_answer(label: str, spec: JobSettings, job: FitJob) -> FitResult:

@@ -198,26 +198,10 @@ def _list_changes(job: RolesJob, roles: Sequence[RoleSettings], lines: tuple[Gpu
         if role.kind == "train" and role.leaves == "weights" and "offload" in role.keys:
             changes.append((role, f"{role.name}'s optimizer in host memory", "each step waits for the host", 6,
                             {"leaves": "all", "fields": {**role.fields, "offload": "parameters"}}, f"{role.keys['offload']}: true"))  # fmt: skip
-        changes += _megatron_changes(role, works & peaks)
         if role.leaves == "none" and "leaves" in role.keys:
             changes.append((role, f"{role.name} leaves the GPU between its phases", "time to move it", 4,
                             {"leaves": "all"}, role.keys["leaves"]))  # fmt: skip
     return changes
-
-
-def _megatron_changes(role: RoleSettings, peaks: set[str]) -> Iterator[Any]:
-    """Yield other splits of Megatron that the role's GPUs allow."""
-    split = role.split
-    if split is None or not peaks or "split" not in role.keys:
-        return
-    at = role.keys["split"]
-    if role.kind == "train" and not split.distributed_optimizer:
-        yield (role, f"{role.name} shares its optimizer among its GPUs", "a little traffic", 1,
-               {"split": split.replace(distributed_optimizer=True)}, f"{at}use_distributed_optimizer: true")  # fmt: skip
-    for size in (split.tensor * 2, split.tensor * 4, split.tensor * 8):
-        if split.world % (size * split.pipeline * split.context) == 0 and size <= 8:
-            yield (role, f"{role.name} shares each layer among {size} GPUs", "each layer waits for the others", 5 + size / 10,
-                   {"split": split.replace(tensor=size)}, f"{at}tensor_model_parallel_size: {size}")  # fmt: skip
 
 
 def _serving_changes(job: RolesJob, role: RoleSettings) -> Iterator[Any]:

@@ -13,26 +13,6 @@ PHASES = (UPDATE, GENERATE, REWARD, REFERENCE, SCORE, VALUES, CRITIC, TRAIN)
 """Phases of an iteration, in their order."""
 
 
-class MegatronSplit(Record):
-    """How Megatron splits a model, and what its buffers hold."""
-
-    world: int = 1
-    tensor: int = 1
-    pipeline: int = 1
-    expert: int = 1
-    expert_tensor: int = 1
-    context: int = 1
-    distributed_optimizer: bool = False
-    host_optimizer: bool = False  # the optimizer's state never comes to the GPU
-    fp32_gradients: bool = True
-    recompute: str = ""  # full, selective, or nothing
-    modules: tuple[str, ...] = ()  # what selective recomputation drops beside the attention's scores
-    sequence_parallel: bool = False
-    virtual: int = 1  # pieces of a pipeline stage
-    accumulation: int = 1
-    late_optimizer: bool = False  # the optimizer's state is on the GPU only for its step
-
-
 class RoleSettings(Record):
     """One role of a job's file."""
 
@@ -43,7 +23,7 @@ class RoleSettings(Record):
     fields: Mapping[str, Any] = field(default_factory=dict)  # of FitJob, where it trains
     score: Mapping[str, Any] = field(default_factory=dict)  # micro_batch and seq, where it scores
     serving: Mapping[str, Any] = field(default_factory=dict)  # of ServingJob
-    split: MegatronSplit | None = None
+    is_megatron: bool = False  # runs in Megatron, whose ranks nothing here can play
     leaves: str = "all"  # what leaves the GPU between its phases: all, weights or optimizer (the other stays), none
     phases: tuple[tuple[str, str], ...] = ()  # phase -> what it does there: train, score, serve, update
     shares_process: bool = False  # with the role before it: one CUDA context

@@ -4,18 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gpuready.fit.job.gpu_candidates import to_gpu_card
-from gpuready.fit.job.records import FitJob, FitPrediction
-from gpuready.fit.roles.megatron_memory import measure_rank
+from gpuready.fit.job.records import FitJob, FitPrediction, FitUndecided
 from gpuready.fit.roles.records import PHASES, RoleSettings, RoleUse
 from gpuready.fit.search.prediction import context_overhead
 from gpuready.fit.serving.memory_pool import ServingJob, serve_model, sleeping_bytes
 from gpuready.model.fit import GpuCandidate, GpuTimeline, PhaseMemory, ServingFit
 
 Range = tuple[int, int]
-MEGATRON_SLACK = 1.06
-"""What Megatron's allocator may lose beside the sum of its tensors."""
-SURE_SHARE = 0.4
-"""The part of a layer's activations that Megatron's fused kernels surely keep where it does not recompute them."""
 UPDATE_BUFFER = 2 << 30
 """The most that gathered weights take on their way to the inference engine, in buckets."""
 
@@ -26,7 +21,9 @@ def measure_role(
     """Return a role's memory. ValueError and FitUndecided say why there is none."""
     if role.kind == "serve":
         return _measure_serving(role, config, place)
-    sizes, idle = _measure_megatron(role, config, place) if role.split else _measure_torch(role, config, place, predict)
+    if role.is_megatron:
+        raise FitUndecided("the memory of Megatron's ranks is not predicted here")
+    sizes, idle = _measure_torch(role, config, place, predict)
     active = {phase: sizes[what] for phase, what in role.phases if what in sizes}
     return RoleUse(role.name, role.gpus, active, idle), None
 
@@ -84,39 +81,13 @@ def _scoring_job(job: FitJob, role: RoleSettings) -> FitJob:
     return plain.replace(**role.score).validate_fields()
 
 
-def _measure_megatron(
-    role: RoleSettings, config: Mapping[str, Any], place: GpuCandidate
-) -> tuple[dict[str, Range], Range]:
-    assert role.split is not None
-    card = to_gpu_card(place)
-    fields = {
-        name: value
-        for name, value in role.fields.items()
-        if name in ("method", "micro_batch", "seq", "lora_r", "attention")
-    }
-    job = FitJob(_without_head(config, role), **fields)
-    context = _context_range(role, place, job.replace(world=max(len(role.gpus), 1)))
-    sizes: dict[str, Range] = {}
-    scored = measure_rank(job.replace(task="score", method="full", **role.score), role.split, card)
-    sizes["score"] = _add(context, scored.weights + scored.working, MEGATRON_SLACK)
-    sizes["update"] = (context[0] + scored.weights, context[1] + scored.weights + UPDATE_BUFFER)
-    stays = scored.weights if role.leaves in ("optimizer", "none") else 0
-    if role.kind == "train":
-        rank = measure_rank(job, role.split, card)
-        late, sure = role.split.late_optimizer, 1.0 if role.split.recompute == "full" else SURE_SHARE
-        low, high = rank.training_peak(late, sure), int(rank.training_peak(late) * MEGATRON_SLACK)
-        sizes["train"] = (context[0] + low, context[1] + high)
-        stays += rank.optimizer if role.leaves in ("weights", "none") else 0
-    return sizes, _add(context, stays)
-
-
 def _context_range(role: RoleSettings, place: GpuCandidate, job: FitJob) -> Range:
     """Return the CUDA context of the role's process; nothing where another role has one there already."""
     return (0, 0) if role.shares_process else context_overhead(job, to_gpu_card(place))
 
 
-def _add(context: Range, size: int, slack: float = 1.0) -> Range:
-    return context[0] + size, context[1] + int(size * slack)
+def _add(context: Range, size: int) -> Range:
+    return context[0] + size, context[1] + size
 
 
 def build_timelines(uses: Sequence[RoleUse], place: GpuCandidate) -> tuple[GpuTimeline, ...]:

@@ -113,14 +113,6 @@ def find_phase_peaks(tape: Tape) -> dict[str, int]:
     return {name: end for name, (_, end) in highest.items()}
 
 
-def phase_stacks(job: FitJob, card: GpuCard) -> dict[str, dict[str, int]]:
-    """Return what is live at the peak of each phase, by kind."""
-    tape = cached_job_tape(job.validate_fields(), card)
-    peaks = find_phase_peaks(tape)
-    live_sizes = live_by_label(tape, tape.kinds, sorted(set(peaks.values())))
-    return {name: live_sizes[end] for name, end in peaks.items()}
-
-
 def phase_peak_sizes(job: FitJob, card: GpuCard) -> dict[str, int]:
     """Return the highest sum of live tensors in each phase: the allocation without block rounding."""
     return {mark: most for mark, most, _ in _scan_phase_peaks(record_job_tape(job.validate_fields(), card))[1:]}
