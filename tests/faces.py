@@ -21,7 +21,7 @@ LAYOUT = """() => {
     }
   }
   const header = document.querySelector('header').getBoundingClientRect().height / innerHeight;
-  const whole = [...document.querySelectorAll('header a, header button, #map, .bar:not(svg *)')].filter(one => one.checkVisibility());
+  const whole = [...document.querySelectorAll('header a, header button, #map, .bar:not(svg *), .phase > svg, .drawing')].filter(one => one.checkVisibility());
   const cut = whole.filter(one => one.getBoundingClientRect().right > innerWidth).map(one => one.textContent.trim() || one.id);
   return {over: document.documentElement.scrollWidth - innerWidth, header, broken, cut};
 }"""

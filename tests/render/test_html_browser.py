@@ -52,8 +52,10 @@ def fleet(browser, files):
 def test_it_opens_from_disk_without_a_word_or_a_request(whole, document):
     assert "not ready" in whole.page.title()
     assert whole.page.locator("h1").inner_text().startswith("not ready")
-    assert whole.page.locator("main svg[role=img]").count() and whole.page.locator("meter").count() == 2
+    assert whole.page.locator(".memory .phase").count() >= 3 and whole.page.locator("meter").count() == 2
     assert whole.page.locator(".drawing .card").count() >= 8
+    card = whole.page.locator("section.verdict").inner_text()
+    assert 0 < card.index("fix:") < card.index("H100 80GB"), "why it is not ready, with the fix, before the machine"
 
 
 def test_without_a_script_it_still_tells_everything(browser, files):

@@ -10,11 +10,10 @@ from gpuready.render.fit_time import BOUND_WORDS, describe_place_time, describe_
 from gpuready.render.html.check_view import finding_view, mark_view
 from gpuready.render.units import FIT_VERDICT_MARKS, format_gib, format_gib_range
 
-CHART_WIDTH, LABEL_WIDTH, ROW_HEIGHT = 1000, 190, 30
 MOST_RATIO = 1.5
 """Of what was expected; a longer bar would only show that the catalogue is wrong."""
-TOTAL_WIDTH = 90
-"""Space after the longest stack for its total."""
+LETTER_SHARE = 1.0
+"""Of the width of a bar on a desktop: a part that is narrower than its name has none."""
 
 
 # -- bench ------------------------------------------------------------------------------------------------------
@@ -114,44 +113,34 @@ def _stacked_chart(result: FitResult, stacks: dict[str, dict[str, int]]) -> dict
     needed = (result.minimum or 0) + extra
     capacities = {place.name: place.available_memory[1] for place in result.places if len(place.memory) == 2}
     totals = [sum(parts.values()) + extra for parts in stacks.values()]
-    largest_total = max([needed, *totals, *capacities.values()]) or 1
-    scale = (CHART_WIDTH - LABEL_WIDTH - TOTAL_WIDTH) / largest_total
+    whole = max([needed, *totals, *capacities.values()]) or 1
     peak = max(stacks, key=lambda name: sum(stacks[name].values()))
     fragmented = max(needed - extra - sum(stacks[peak].values()), 0)
-    rows = [
-        _stack_row(name, parts, extra, fragmented if name == peak else 0, n, scale)
-        for n, (name, parts) in enumerate(stacks.items())
-    ]
+    rows = [_stack_row(name, parts, extra, fragmented if name == peak else 0, whole) for name, parts in stacks.items()]
     kinds = list(dict.fromkeys(one["kind"] for row in rows for one in row["segments"]))
-    marks = []  # each label has a line of its own, so that none overlap
-    for n, (name, capacity) in enumerate(sorted(capacities.items(), key=lambda item: item[1])):
-        x, says = LABEL_WIDTH + capacity * scale, f"{name} {format_gib(capacity)}"
-        mark = {"x": x, "says": says, "over": capacity < needed, "y": 20 + 18 * n, "end": x > CHART_WIDTH - 260}
-        marks.append(mark)
+    ordered = sorted(capacities.items(), key=lambda item: item[1])
     return {
         "rows": rows,
         "legend": [(_stack_colour_class(kind), kind) for kind in sorted(kinds, key=_stack_order)],
-        "marks": marks,
-        "height": len(rows) * (ROW_HEIGHT + 10) + 24 + 18 * max(len(marks), 1),
-        "top": 18 + 18 * max(len(marks), 1),
-        "width": CHART_WIDTH,
+        "marks": [(100 * capacity / whole, capacity < needed) for _, capacity in ordered],
+        "rooms": ", ".join(f"{name} {format_gib(capacity)}" for name, capacity in ordered),
         "needed": format_gib(needed),
         "moment": fitting.describe_peak_moment(result),
     }
 
 
-def _stack_row(name: str, parts: dict[str, int], extra: int, fragmented: int, n: int, scale: float) -> dict[str, Any]:
+def _stack_row(name: str, parts: dict[str, int], extra: int, fragmented: int, whole: int) -> dict[str, Any]:
+    """The parts of one phase; ``x`` and ``w`` are percent of the bar."""
     pieces = sorted(((kind, size) for kind, size in parts.items() if size > 0), key=lambda one: _stack_order(one[0]))
     pieces += [(FRAGMENTATION, fragmented)] if fragmented else []
     pieces += [(CUDA_OVERHEAD, extra)] if extra else []
-    x, segments = float(LABEL_WIDTH), []
+    x, segments = 0.0, []
     for kind, size in pieces:
-        width = size * scale
+        width = 100 * size / whole
         segment = {"kind": kind, "colour": _stack_colour_class(kind), "x": x, "w": width}
-        segments.append(segment | {"size": format_gib(size), "label": len(kind) * 6.6 + 8 < width})
+        segments.append(segment | {"size": format_gib(size), "label": len(kind) * LETTER_SHARE < width})
         x += width
-    total = sum(size for _, size in pieces)
-    return {"name": name, "n": n, "segments": segments, "total": format_gib(total), "end": x}
+    return {"name": name, "segments": segments, "total": format_gib(sum(size for _, size in pieces))}
 
 
 def _stack_order(kind: str) -> int:
