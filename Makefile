@@ -140,15 +140,22 @@ audit: $(VENV)/.tested
 benchmarks: $(VENV)/.tested
 	$(BIN)/python benchmarks/all.py $(ARGS)
 
-# The sdist and the wheel built twice, the same bytes; the wheel in a bare venv; and what it brings along.
+# What is committed, built twice to the same bytes; the wheel in a bare venv; and what it brings along.
+release-check: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
 release-check: $(VENV)/.tested
-	rm -rf dist
-	$(BIN)/python tools/wheel_check.py dist -o benchmarks/results/release-check.json
-	$(BIN)/uv venv --quiet --clear build/sbom
-	$(BIN)/uv pip install --quiet --python build/sbom --require-hashes -r requirements/core.txt
-	$(BIN)/uv pip install --quiet --python build/sbom --no-deps dist/*.whl
-	$(BIN)/uv tool run --quiet --from cyclonedx-bom==7.5.0 cyclonedx-py environment --output-reproducible --of JSON -o dist/sbom.cdx.json build/sbom
-	cd dist && sha256sum sbom.cdx.json >> SHA256SUMS && sha256sum --check --strict SHA256SUMS
+	rm -rf dist build/release
+	for one in a b; do \
+	  git clone --quiet . build/release/$$one && \
+	  env -u BUILD_EXT $(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir build/release/$$one/dist build/release/$$one || exit 1; \
+	done
+	diff -r build/release/a/dist build/release/b/dist
+	mkdir dist && cp build/release/a/dist/gpuready-* dist
+	$(BIN)/uv venv --quiet --clear build/release/venv
+	$(BIN)/uv pip install --quiet --python build/release/venv --require-hashes -r requirements/core.txt
+	$(BIN)/uv pip install --quiet --python build/release/venv --no-deps dist/*.whl
+	cd build/release && env -i PATH=/usr/bin:/bin HOME=$$PWD venv/bin/gpuready check; test $$? -ne 2
+	$(BIN)/uv tool run --quiet --from cyclonedx-bom==7.5.0 cyclonedx-py environment --output-reproducible --of JSON -o dist/sbom.cdx.json build/release/venv
+	cd dist && sha256sum gpuready-* sbom.cdx.json > SHA256SUMS && sha256sum --check --strict SHA256SUMS
 
 clean:
 	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache
