@@ -8,8 +8,6 @@ headers.
     scale(x.data_ptr(), x.numel(), 2.0, torch.cuda.current_stream().cuda_stream)
 """
 
-from __future__ import annotations
-
 from gpuready.extensions.assessment import BuildAssessment, BuildEnvironment, assess_build
 from gpuready.extensions.build_environment import read_build_environment
 from gpuready.extensions.loader import LoadedExtension, load_extension

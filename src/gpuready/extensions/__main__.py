@@ -4,8 +4,6 @@ Without a recipe the example is built. Without -o they go into this package, whi
 Exit codes: 0 built, 1 nothing could be built, 2 bad usage.
 """
 
-from __future__ import annotations
-
 import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Collect the build environment: toolkit, compiler, torch, GPUs. Nothing is judged here."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.catalog import cuda as toolkits

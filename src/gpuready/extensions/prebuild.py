@@ -1,7 +1,5 @@
 """Build extensions ahead of time into a folder, with a manifest of the inputs beside each library."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Where agents report: one socket, JSON lines, and only connections with this run's token; the session of the engine."""
 
-from __future__ import annotations
-
 import hmac
 import json
 import os

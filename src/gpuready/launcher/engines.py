@@ -1,7 +1,5 @@
 """The engines: how each is called, and which variables the ranks get and why."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

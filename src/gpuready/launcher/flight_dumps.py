@@ -3,8 +3,6 @@
 Standard library only, Python 3.8 and newer: the first half runs beside the ranks.
 """
 
-from __future__ import annotations
-
 import base64
 import os
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Report what stands still, each thing once, and end the run where that was asked for."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from gpuready.launcher import standstill

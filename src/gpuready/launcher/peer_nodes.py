@@ -3,8 +3,6 @@
 What each node saw is a key of torchrun's store, and the order in which the keys came is the store's.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import struct

@@ -1,7 +1,5 @@
 """The state of a process, from /proc: state letter, processor time, handled signals, memory."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from contextlib import suppress

@@ -7,8 +7,6 @@ one for each. As a separate process it can report on ranks in any state. It ends
 cleans up.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select

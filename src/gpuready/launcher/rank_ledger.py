@@ -1,7 +1,5 @@
 """What was received from each rank, in order of receipt: the nodes' clocks may differ."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The logs of a run, one for each rank: whole lines with secrets already removed by the ledger."""
 
-from __future__ import annotations
-
 import errno
 import os
 from contextlib import suppress

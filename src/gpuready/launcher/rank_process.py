@@ -1,7 +1,5 @@
 """A rank as its agent sees it: who it is, pipes, last state, signals, and the preflight of its node."""
 
-from __future__ import annotations
-
 import faulthandler
 import json
 import os

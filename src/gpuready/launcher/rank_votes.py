@@ -1,7 +1,5 @@
 """Decide by a vote which rank differs, where several fail alike: who was heard of first is chance. Pure: the ends in, ranks out."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

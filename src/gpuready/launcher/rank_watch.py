@@ -3,8 +3,6 @@
 Everything is read from /proc and from the rank's memory; nothing is sent to it. Standard library only, Python 3.8 and newer.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 from contextlib import suppress

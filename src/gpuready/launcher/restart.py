@@ -1,7 +1,5 @@
 """Decide whether a restart can help. Pure: the attempts so far and the diagnosis of the last."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from gpuready.launcher.rank_votes import last_error_line

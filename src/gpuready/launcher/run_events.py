@@ -1,7 +1,5 @@
 """Write what happens in a run as one JSON line each, for alerts: progress, standstills, failures, restarts."""
 
-from __future__ import annotations
-
 import json
 import time
 from contextlib import suppress

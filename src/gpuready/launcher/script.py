@@ -1,7 +1,5 @@
 """The command to run: a Python script, module or program; whether it can run here, and how its ranks start."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

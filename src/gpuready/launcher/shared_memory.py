@@ -1,7 +1,5 @@
 """Remove what dead ranks leave in shared memory, if it is provably theirs."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Where a rank stands, in words: the user's own line, and what it waits for there. Pure: stacks in, places out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ A rank is stuck if its main thread has neither moved nor run any Python. Output 
 main thread is stuck. How long is too long is learned from the pauses after which this run went on.
 """
 
-from __future__ import annotations
-
 from gpuready.launcher.rank_ledger import RankLedger, RankState
 from gpuready.launcher.rank_votes import last_error_line
 from gpuready.launcher.stack_places import COLLECTIVE, MESSAGE, OTHER, Place, describe_place, list_ranks

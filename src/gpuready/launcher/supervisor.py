@@ -1,7 +1,5 @@
 """Supervise one attempt: start the engine, watch all ranks until the last has ended."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

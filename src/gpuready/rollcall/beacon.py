@@ -5,8 +5,6 @@ so that a rank of its job with another port can find it. Every rank keeps a clai
 late duplicate learns which process has its rank.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import struct

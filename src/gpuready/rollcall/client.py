@@ -1,7 +1,5 @@
 """The side of every rank but 0: find rank 0, send the hello, receive the answer."""
 
-from __future__ import annotations
-
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Check the interfaces that variables select for the ranks' communication before any rank waits for them."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Mapping, MutableMapping
 from typing import Any

@@ -1,7 +1,5 @@
 """A server of lines in one thread that waits for no single connection; connections that stay strangers are dropped in time."""
 
-from __future__ import annotations
-
 import os
 import selectors
 import socket

@@ -1,7 +1,5 @@
 """Rank 0's side of the roll-call: one loop in one thread that waits for no single connection."""
 
-from __future__ import annotations
-
 import os
 import resource
 import socket

@@ -4,8 +4,6 @@ The agent has MASTER_PORT, so rank 0 cannot listen there, and a second port woul
 firewalls. torch uses the store next anyway, so its keys carry the hellos and the answer.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Sequence

@@ -5,8 +5,6 @@ allows only the rendezvous, or a path that loses large packets, would appear lat
 link slows all ranks.
 """
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

@@ -1,7 +1,5 @@
 """Short hashes of the code that a rank runs, which reveal ranks that run other code."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import sys

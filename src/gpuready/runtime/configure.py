@@ -4,8 +4,6 @@ torch is not imported here: its version is read from its metadata. User values s
 with the framework, and the returned EnvironmentSettings list it.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import warnings

@@ -4,8 +4,6 @@ torch.cuda, torch.npu, torch.xpu, torch.hpu and torch.mps agree in most names; A
 torch is passed in, not imported.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

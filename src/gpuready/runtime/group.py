@@ -1,7 +1,5 @@
 """The process group of a launch: its store, its creation, and its verification."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -6,8 +6,6 @@ tells the others through the store, which takes no part in the sum. Then every r
 neighbour, and the one that is wrong again is named.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ The rules are those of the frameworks' environment pages (``placement``, ``preci
 the facts of a machine and to the job's configuration file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 

@@ -3,8 +3,6 @@
 A capability is text (``9.0``) or torch's pair; None means no GPU.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from gpuready.catalog import gpus

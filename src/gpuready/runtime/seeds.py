@@ -1,7 +1,5 @@
 """Seeds: the same for all ranks at the start, and a generator per stream."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """The example that comes with gpuready: saxpy for the GPU and the CPU, which proofs and BUILD_EXT=1 build."""
 
-from __future__ import annotations
-
 from gpuready.extensions.recipe import Extension
 
 _FOLDER = __file__.rpartition("/")[0]
