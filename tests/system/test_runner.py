@@ -170,10 +170,19 @@ def test_a_killed_child_that_waits_for_a_processor_is_waited_for(monkeypatch):
         return True
 
     monkeypatch.setattr(termination, "kill_group", lambda pid: None)
-    monkeypatch.setattr(termination, "_is_running", look)
+    monkeypatch.setattr(termination, "_is_ending", look)
     status, end = termination.kill_and_collect(child.pid, 0.05)
     child.returncode = 0  # it was collected above
     assert looks and status == 9 and end == ""
+
+
+def test_a_process_whose_threads_still_end_is_ending():
+    """Its leader is in state Z before the last thread of it has gone."""
+    child = subprocess.Popen(["true"])
+    while termination.read_process_stat(child.pid)[0] != "Z":
+        time.sleep(0.01)
+    assert termination._is_ending(child.pid)
+    assert child.wait() == 0 and not termination._is_ending(child.pid)
 
 
 def test_where_a_process_is_stuck():

@@ -114,7 +114,7 @@ def kill_and_collect(pid: int, grace: float = KILL_GRACE_S) -> tuple[int | None,
     """Kill a group and collect its leader: the wait status, or None and where it is stuck."""
     kill_group(pid)
     status, until = wait_for_child(pid, grace), time.monotonic() + PROCESSOR_GRACE_S
-    while status is None and time.monotonic() < until and _is_running(pid):
+    while status is None and time.monotonic() < until and _is_ending(pid):
         status = wait_for_child(pid, grace)
     if status is None:
         _unkillable.append(pid)
@@ -148,8 +148,9 @@ def ends_within(pid: int, seconds: float) -> bool:
     return True
 
 
-def _is_running(pid: int) -> bool:
-    return read_process_stat(pid)[0] == "R"
+def _is_ending(pid: int) -> bool:
+    """On a busy processor a killed process still runs, or waits for its own threads to end (its state is then Z)."""
+    return read_process_stat(pid)[0] in ("R", "Z")
 
 
 def describe_stuck_process(pid: int) -> str:
