@@ -62,6 +62,16 @@ def test_stop_ends_a_run_whose_standstill_was_named_and_goes_on():
     assert made.ended == [("hung", EXIT_HUNG)]
 
 
+@pytest.mark.parametrize(("waits", "ends"), [(0, False), (1, True)])
+def test_who_computes_and_keeps_nobody_waiting_does_not_hang(waits, ends):
+    made = Supervised("kill", 40.0)
+    watch = HangWatch(made)  # type: ignore[arg-type]
+    for second in range(60):
+        beat(made.ledger, second, r0=row("R", second, roamed=second), r1=row("S", 0, roamed=second, waits=waits))
+        watch.check(second)
+    assert bool(made.ended) == ends
+
+
 @pytest.mark.parametrize(("roamed", "ends"), [(0.0, False), (100.0, True)])
 def test_a_silent_rank_that_imports_does_not_hang_and_one_that_polls_does(roamed, ends):
     made = Supervised("kill", 40.0)

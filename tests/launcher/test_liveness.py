@@ -193,6 +193,27 @@ def test_what_it_waits_for_is_said():
     assert "waiting for a program that it started ('sleep 100', pid 7, state S)" in note.says
 
 
+def test_where_its_other_threads_stand_is_said():
+    made = ledger(2)
+    stand(made, 0, "steps", ALL_REDUCE)
+    threads = ["Thread 0x2 (most recent call first):", '  File "/v/lib/python3.11/socket.py", line 5 in recv']
+    threads += ['  File "/j/train.py", line 4 in fetch', "Thread 0x1 (most recent call first):"]
+    threads += ['  File "/v/lib/python3.11/threading.py", line 7 in join', '  File "/j/train.py", line 9 in load']
+    made.record_message({"t": "stack", "r": 1, "d": threads}, 1.0)
+    (note,) = judged(made, r0=row(still=30.0, waits=1), r1=row(still=30.0))
+    assert (
+        "train.py:9 (load), waiting for a thread or a lock (its other threads are in train.py:4 (fetch))" in note.says
+    )
+
+
+def test_three_places_without_a_majority_accuse_nobody():
+    made = ledger(3)
+    for rank, function in enumerate((ALL_REDUCE, BARRIER, f"{C10D} broadcast")):
+        stand(made, rank, "sync", function)
+    (note,) = judged(made, **{f"r{rank}": row(still=30.0, waits=1) for rank in range(3)})
+    assert note.rank is None and "barrier" in note.says
+
+
 def test_b16_a_rank_that_the_others_wait_for_step_after_step():
     made = ledger(3)
     for second in range(25):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from gpuready.launcher import rank_votes
@@ -172,28 +170,20 @@ def test_ranks_that_give_up_alike_wait_for_the_one_that_does_not(file, first):
     assert made.first_failed_ranks() == first
 
 
-def test_what_another_rank_finds_is_not_missing(tmp_path):
-    (tmp_path / "tokens.py").write_text("")
-    here = str(tmp_path)
-
-    def said(error: str, *paths: list[list[str]]) -> str:
-        made = ledger(2)
-        for rank, looked in enumerate(paths):
-            made.record_message({"t": "paths", "r": rank, "d": json.dumps(looked)}, 1.0)
-        out(made, 1, f"{error}\n", 1.0)
-        end(made, 1, 1.1)
-        return made.explain_not_found(made.list_ends()[0])
-
-    module = "ModuleNotFoundError: No module named 'tokens.bpe'"
-    here_and_not = said(module, [["/a", here], ["/a"], ["/"]], [["/a"], ["/a"], ["/"]])
-    assert here_and_not.startswith(f"tokens is in {here}: the sys.path of rank 0, and not in that")
-    assert "with which it started" in said(module, [["/a"], ["/a"], ["/"]], [["/a"], [here], ["/"]])
-    assert said(module, [["/a"], ["/a"], ["/"]], [["/a"], ["/a"], ["/"]]) == ""
-    assert said(module, [["/a", here], ["/a"], ["/"]], [["/a", here], ["/a"], ["/"]]) == "", (
-        "of a package that is there"
+def test_what_a_logger_writes_before_each_line_of_a_traceback_is_no_part_of_it():
+    made = ledger(2)
+    rows = ("Traceback (most recent call last):", '  File "train.py", line 3, in <module>', "OSError: shard 12 is gone")
+    out(made, 1, "".join(f"12:00:0{n},{n}31 | worker | ERROR | {row}\n" for n, row in enumerate(rows)), 1.0)
+    end(made, 1, 1.1)
+    assert made.list_ends()[0].last == rows
+    out(
+        made,
+        0,
+        "╭──── Traceback (most recent call last) ────╮\n│ x │\nOriginal Traceback (most recent call last):\n",
+        2.0,
     )
-    file = "FileNotFoundError: [Errno 2] No such file or directory: 'tokens.py'"
-    assert "the working folder of rank 0" in said(file, [["/a"], ["/a"], [here]], [["/a"], ["/a"], ["/"]])
+    end(made, 0, 2.1)
+    assert made.list_ends()[1].last[0].startswith("╭─") and made.list_ends()[1].last[2].startswith("Original")
 
 
 def test_a_code_after_the_work_is_a_failure():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuready.launcher import rank_votes
+from gpuready.model.last_error import last_error_line
 from gpuready.model.run import RankEnd
 from tests.launcher.ledgers import LOST, end, ledger, out
 
@@ -91,9 +92,41 @@ def test_who_was_well_until_the_others_failed_is_only_spoken_of():
     assert first_of(4, {3: "ValueError: the part of rank 1 is empty"}) == (3,)
 
 
+def test_the_lines_of_a_message_that_name_what_is_wrong_are_told():
+    fields = ("ValidationError: 1 error for Config", "lr", "  Input should be greater than 0", "    See the page")
+    trace = ("Traceback (most recent call last):", '  File "t.py", line 3, in <module>', "    load()")
+    (said,) = {rank_votes.describe_first([1], [RankEnd(1, "n", 7, 1, last=(*trace, *fields))], 2)}
+    assert said.endswith("failed first: ValidationError: 1 error for Config lr Input should be greater than 0")
+    after = (*trace, "ValueError: bad", "[W1119] the group was left open")
+    assert rank_votes.describe_first([1], [RankEnd(1, "n", 7, 1, last=after)], 2).endswith("ValueError: bad")
+
+
+def test_the_tracebacks_of_a_checkpoint_that_all_show_name_their_rank():
+    shown = "CheckpointException ranks:dict_keys([1])\nTraceback (most recent call last): (RANK 1)\n"
+    lines = f'{shown}  File "w.py", line 3, in write_data\nOSError: [Errno 5] Input/output error\n'
+    made = ledger(3)
+    for rank in (2, 0, 1):
+        out(made, rank, lines, 1.0)
+        end(made, rank, 1.1)
+    assert made.first_failed_ranks() == (1,)
+    assert rank_votes.explain_vote(made.list_ends(), 1, 3).startswith("3 of 3 ranks name it: OSError")
+
+
+def test_a_value_that_is_not_finite_is_found_beside_times_and_other_values():
+    rows = (
+        '{{"rank": {}, "time": "12:00:0{},31", "step": 4, "lr": 3.1e-05, "grad": {}.5, "loss": {}}}',
+        "RuntimeError: diverged",
+    )
+    made = ledger(3)
+    for rank in (0, 2, 1):
+        out(made, rank, "\n".join((rows[0].format(rank, rank, rank, "NaN" if rank == 2 else "2.5"), rows[1], "")), 1.0)
+        end(made, rank, 1.1)
+    assert made.first_failed_ranks() == (2,)
+
+
 def test_an_error_in_json_is_read():
     line = '[rank1]: {"time": "12:00", "type": "ValueError", "message": "bad\\nshard"}'
-    assert rank_votes.last_error_line(["x", line, "{"]) == "ValueError: bad shard"
+    assert last_error_line(["x", line, "{"]) == "ValueError: bad shard"
     made = ledger(1)
     out(made, 0, '{"msg": "failed", "exc": "Traceback (most recent call last):\\nKeyError: 7"}\n', 1.0)
     assert list(made.ranks[0].tail)[-1] == "KeyError: 7"
@@ -106,11 +139,8 @@ def test_an_error_is_known_by_its_traceback_too():
         "    raise Stop(x)",
         "          ^^^^",
     ]
-    assert rank_votes.last_error_line([*trace, "Stop: no shard is left"]) == "Stop: no shard is left"
-    assert (
-        rank_votes.last_error_line(["ValueError: early", *trace[:1], "    lr: 3", "Model: llama"])
-        == "ValueError: early"
-    )
+    assert last_error_line([*trace, "Stop: no shard is left"]) == "Stop: no shard is left"
+    assert last_error_line(["ValueError: early", *trace[:1], "    lr: 3", "Model: llama"]) == "ValueError: early"
 
 
 def steps(rank: int, *losses: str) -> str:
@@ -244,7 +274,7 @@ def test_the_signal_that_gpuready_sent_is_not_how_a_rank_failed():
     ],
 )
 def test_an_exception_whose_name_is_a_small_word_of_its_module(line, is_one):
-    assert (rank_votes.last_error_line([line, "step 4"]) != "") is is_one
+    assert (last_error_line([line, "step 4"]) != "") is is_one
 
 
 @pytest.mark.parametrize(

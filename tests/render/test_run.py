@@ -46,6 +46,12 @@ def test_what_a_thread_or_a_program_said_before_the_traceback_is_shown():
     assert "quota exceeded" in post_mortem(RankEnd(1, "n", 7, 1, last=called))
 
 
+def test_whose_original_traceback_it_was_is_shown():
+    caught = "RuntimeError: Caught ValueError in DataLoader worker process 1."
+    shown = post_mortem(RankEnd(1, "n", 7, 1, last=(*TRACEBACK, caught, run.ORIGINAL, TRACEBACK[1], "ValueError: bad")))
+    assert shown.index(caught) < shown.index(run.ORIGINAL) < shown.index("ValueError: bad")
+
+
 def test_who_was_waited_for_did_not_fail_and_shows_where_it_stood():
     frames = [f'  File "/v/lib/python3.11/site-packages/x/{n}.py", line 1 in get' for n in range(5)]
     stack = ["Thread 0x1 (most recent call first):", *frames, '  File "/j/train.py", line 9 in read_shard']
@@ -99,6 +105,7 @@ NO_CAUSE = "no known cause: look at what stands before these lines"
         (RankEnd(1, "n", 7, 7, last=("step 4",)), True),
         (RankEnd(1, "n", 7, 1, last=(*TRACEBACK, "KeyError: 'ids'")), False),
         (RankEnd(1, "n", 7, 1, last=(*TRACEBACK, "zlib.error: Error -3 while decompressing data")), False),
+        (RankEnd(1, "n", 7, 1, last=(*TRACEBACK, "    warn()", "UserWarning: step() comes first")), False),
         (RankEnd(1, "n", 7, 139, 11, last=("Fatal Python error: Segmentation fault", "Current thread 0x1")), False),
         (RankEnd(1, "n", 7, last=("step 4",)), False),  # it left
         (RankEnd(1, "n", 7, 143, 15, stopped=True, last=("step 4",)), False),  # it did not come

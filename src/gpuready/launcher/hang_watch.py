@@ -6,8 +6,8 @@ from gpuready.launcher import standstill
 from gpuready.launcher.agent_hub import AgentHub
 from gpuready.launcher.peer_nodes import PeerNodes
 from gpuready.launcher.rank_ledger import RankLedger, RankState
-from gpuready.launcher.rank_votes import last_error_line
 from gpuready.launcher.stack_places import describe_place, list_ranks
+from gpuready.model.last_error import last_error_line
 from gpuready.model.run import EXIT_HUNG, LaunchJob, RunNote
 from gpuready.model.visible_text import cut_middle
 
@@ -86,10 +86,12 @@ class HangWatch:
         """End it when it has stood still, or nobody has written, for as long as --hang-timeout allows."""
         supervisor, limit = self.supervisor, self.supervisor.job.hang or KILL_SECONDS
         found = next((note for note in notes if note.kind != "slow"), None)
-        stuck = [state.beats[-1].stuck for state in supervisor.ledger.living_ranks() if state.beats]
+        alive = [state for state in supervisor.ledger.living_ranks() if state.beats]
+        stuck = [state.beats[-1].stuck for state in alive]
         still = max(stuck, default=0.0) if found is not None else 0.0
-        # Who imports, computes or reads is silent and not hanging; who polls for ever stays in the same functions.
-        idle = min((state.beats[-1].idle for state in supervisor.ledger.living_ranks() if state.beats), default=0.0)
+        # Who imports or reads is silent and not hanging, as who computes and keeps nobody waiting; who polls for ever stays in the same functions.
+        works = any(map(_computes, alive)) and not any(state.beats[-1].in_collective for state in alive)
+        idle = 0.0 if works else min((state.beats[-1].idle for state in alive), default=0.0)
         quiet = min(now - max(state.last_output for state in supervisor.ledger.ranks.values()), idle)
         if max(still, quiet) <= limit:
             return
@@ -245,6 +247,13 @@ def _processor_share(rank_state: RankState) -> float | None:
     return float((beats[-1].seconds - beats[0].seconds) / (beats[-1].at - beats[0].at))
 
 
+def _computes(rank_state: RankState) -> bool:
+    """Whether it had a processor, or was ready for one, most of the time."""
+    beats = list(rank_state.beats)[-int(SLOW_SECONDS) :]
+    running = sum(beat.state == "R" for beat in beats) / len(beats) if len(beats) >= GIL_SECONDS else 0.0
+    return max(_processor_share(rank_state) or 0.0, running) > 0.5
+
+
 def _slow_rank_notes(alive: list[RankState], ledger: RankLedger) -> list[RunNote]:
     """Note a rank for which the others mostly wait, step after step: all of them move."""
     if len(alive) < 2 or len(alive) < len(ledger.ranks) or any(len(state.beats) < SLOW_SECONDS for state in alive):
@@ -259,8 +268,7 @@ def _slow_rank_notes(alive: list[RankState], ledger: RankLedger) -> list[RunNote
     if waiting[rank] > RARE_SHARE or min(others) < OFTEN_SHARE:
         return []
     host = next(state.host for state in alive if state.rank == rank)
-    running = sum(beat.state == "R" for beat in recent[rank]) / len(recent[rank])  # on a processor, or ready for one
-    does = "computes" if max(_processor_share(ledger.ranks[rank]) or 0.0, running) > 0.5 else "reads, writes or sleeps"
+    does = "computes" if _computes(ledger.ranks[rank]) else "reads, writes or sleeps"
     message = f"rank {rank} on {host} {does} while the others mostly wait for it ({1 - waiting[rank]:.0%} of its time outside of collectives, the others {1 - min(others):.0%})"
     fix = f"it is the slowest rank, in {describe_place(ledger.ranks[rank]).text or 'an unknown place'}: compare its node and its data with the others'"
     return [RunNote("slow", message, fix, rank, host, sure=False)]

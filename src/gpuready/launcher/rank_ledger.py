@@ -1,14 +1,13 @@
 """What was received from each rank, in order of receipt: the nodes' clocks may differ."""
 
 import json
-import os
 import re
 from collections import Counter, deque
 from collections.abc import Iterable
-from importlib.machinery import EXTENSION_SUFFIXES
 from typing import Any
 
 from gpuready.launcher import rank_votes
+from gpuready.model.last_error import last_error_line
 from gpuready.model.run import RankEnd
 from gpuready.system.redaction.lines import LineRedactor
 
@@ -71,6 +70,7 @@ class RankState:
         self.stood = ""  # in state D or T when it was asked to stop
         self.call = ""  # its collective, with the shapes of its tensors
         self.waits = self.tracer = ""  # standard input, or who holds a file lock; and the debugger that stops it
+        self.prefix = ""  # what a logger writes before each line of a traceback
         self.traceback_began: tuple[int, float] | None = None  # when its last traceback began
         self.script_failed: tuple[int, float] | None = None  # when its script failed: Python may need seconds to exit
         self.script_ended: float | None = None  # when its script ended, well or not
@@ -85,6 +85,13 @@ class RankState:
     def is_alive(self) -> bool:
         return self.started is not None and self.end is None
 
+    def strip_prefix(self, line: str) -> str:
+        """Leave out what a logger writes before each line of a traceback; its digits may differ from line to line."""
+        found = _LOGGED.match(line) if _TRACEBACK_STARTS[0] in line else None
+        self.prefix = _DIGIT.sub("0", found[1]) if found else self.prefix
+        size = len(self.prefix)
+        return line[size:] if size and _DIGIT.sub("0", line[:size]) == self.prefix else line
+
     def describe_stand(self) -> str:
         """Say that it is stopped or in uninterruptible sleep; empty where it was not for the last beats."""
         states = {beat.state for beat in list(self.beats)[-STAND_BEATS:]}
@@ -93,10 +100,8 @@ class RankState:
         return f"{words} (state {states.pop()}{waits})" if words and len(self.beats) >= STAND_BEATS else ""
 
 
-_NOT_FOUND = re.compile(
-    r"(?:ModuleNotFoundError: No module named|FileNotFoundError: .* No such file or directory:) '([^/'][^']*)'"
-)
-"""``No module named 'tokens.bpe'``, ``[Errno 2] No such file or directory: 'shard.bin'``"""
+_LOGGED, _DIGIT = re.compile(r"(.*[\])}:|>-]\s*)Traceback"), re.compile(r"\d")
+"""``[2026-11-19 10:00:00][worker][ERROR] Traceback (most recent call last):``"""
 
 
 def _read_paths(text: str) -> list[list[str]]:
@@ -178,7 +183,7 @@ class RankLedger:
         return lines
 
     def _record_lines(self, state: RankState, lines: list[str], now: float) -> None:
-        lines = [plain for line in lines[-TAIL_LINES:] for plain in _unfold_json(line)]
+        lines = [state.strip_prefix(plain) for line in lines[-TAIL_LINES:] for plain in _unfold_json(line)]
         state.tail.extend(line[:MAX_LINE] for line in lines)
         block = "\n".join(lines)
         if any(words in block for words in _TRACEBACK_STARTS) and any(
@@ -268,29 +273,6 @@ class RankLedger:
         odd = rank_votes.find_odd_ranks(causes, signs, len(self.ranks), victims)
         return odd if odd and set(odd) <= set(self.ranks) else self._first_of(causes)
 
-    def explain_not_found(self, end: RankEnd) -> str:
-        """Say where other ranks find the module or the file that one has not found; empty where nothing shows that they do."""
-        error, own = rank_votes.last_error_line(end.last), self.ranks[end.rank].paths
-        found, is_file = _NOT_FOUND.match(error), error.startswith("File")
-        if found is None:
-            return ""
-        name, kind = (found[1], 2) if is_file else (found[1].partition(".")[0], 0)
-        owners: dict[str, list[int]] = {}
-        for state in self.ranks.values():
-            for folder in state.paths[kind]:
-                owners.setdefault(folder, []).append(state.rank)
-        owners |= {} if is_file else {folder: [*owners.get(folder, []), end.rank] for folder in own[1]}
-        files = [name] if is_file else [f"{name}.py", f"{name}/__init__.py", *map(name.__add__, EXTENSION_SUFFIXES)]
-        there = [one for one in owners if own[kind] and any(os.path.exists(os.path.join(one, file)) for file in files)]
-        if not there or set(there) & set(own[kind]):
-            return ""
-        ranks, where = (
-            [rank for rank in owners[there[0]] if rank != end.rank],
-            "working folder" if is_file else "sys.path",
-        )
-        whose = f"of rank {', '.join(map(str, ranks[:8]))}" if ranks else "with which it started"
-        return f"{name} is in {there[0]}: the {where} {whose}, and not in that which rank {end.rank} had when it failed"
-
     def _find_different(self) -> tuple[int, ...]:
         """Return the one rank whose collective or output is another than that of all others, stopped ones included."""
         ends = [RankEnd(state.rank, last=tuple(state.tail), call=state.call) for state in self.ranks.values()]
@@ -302,9 +284,7 @@ class RankLedger:
         if self.store[1] and self._unreached[0] != self.order:
             states = [state for state in self.ranks.values() if state.rank]
             # Who stands elsewhere has come through, unless it has failed.
-            calls = [
-                s for s in states if not s.stack or _MEETS in "".join(s.stack) or rank_votes.last_error_line(s.tail)
-            ]
+            calls = [s for s in states if not s.stack or _MEETS in "".join(s.stack) or last_error_line(s.tail)]
             others = [RankEnd(state.rank, last=tuple(state.tail)) for state in calls]
             called = Counter(at for end in others if (at := rank_votes.find_unreached_store(end)))
             self._unreached = self.order, {at for at, ranks in called.items() if at == self.store or ranks > 1}
@@ -366,7 +346,7 @@ class RankLedger:
         state, late = self.ranks[end.rank], rank_votes.speaks_of_waiting(end.last)
         # The last beat may be of a process that is ending, and shows nothing.
         stood = any(beat.in_collective and beat.stuck >= LEAST_WAIT for beat in list(state.beats)[-2:])
-        if not (stood and (late or not rank_votes.last_error_line(end.last))):
+        if not (stood and (late or not last_error_line(end.last))):
             alike = [s for s in self.ranks.values() if s.script_failed and rank_votes.speaks_of_waiting(s.tail)]
             if not late or len(alike) < 2 or not rank_votes.raised_by_itself(end.last):
                 return False

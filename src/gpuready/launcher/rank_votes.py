@@ -1,13 +1,13 @@
 """Decide by a vote which rank differs, where several fail alike: who was heard of first is chance. Pure: the ends in, ranks out."""
 
-import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Reversible, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 from functools import lru_cache
 
-from gpuready.model.run import NATIVE_STACK, RankEnd
+from gpuready.model.last_error import NATIVE_STACK, RANK_TAG, last_error_line, names_error
+from gpuready.model.run import RankEnd
 from gpuready.model.visible_text import cut_middle
 
 TOGETHER_SECONDS = 1.0
@@ -39,19 +39,17 @@ _NAMED = re.compile(
     r"\b(?:rank|process)(?:s|es|\(s\))?[\s:=#]{0,3}(?:\w*\(?[\[{(])?(\d{1,6}(?:, ?\d{1,6})*)(?!\w|\.\d)", re.IGNORECASE
 )
 """``rank 1``, ``rank(s) [2]``, ``ranks: dict_keys([0, 3])``"""
+_OF_RANK = re.compile(r"Traceback \(most recent call last\): \(RANK (\d+)\)")
 _OF_RANKS, _ITEMS = re.compile(r"\branks?\b", re.IGNORECASE), re.compile(r"[\[{(]([^\[\](){}]+)[\])}]")
 _OTHER_SIZE = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
-_TAG = re.compile(r"^\[rank\d+\]:\s?")
-_NUMBER, _OWN_RANK = re.compile(r"\d+"), re.compile(r"\[?\brank[ :=]?\d+\]?:?", re.IGNORECASE)
+_NUMBER, _OWN_RANK = re.compile(r"\d+"), re.compile(r"\[?\brank\W{0,3}\d+\]?:?", re.IGNORECASE)
+_FRACTION = re.compile(r"\d+[.:]\d[\d.:,]*(?:e[-+]?\d+)?")
+"""``12:00:31,204``, ``3.1e-05``: what lines of the same step have of their own"""
 _NOT_FINITE = re.compile(r"(?<![\w.])[-+]?(?:nan|inf(?:inity)?)\b", re.IGNORECASE)
 _COLLECTIVE = re.compile(r"distributed_c10d\.py\", line \d+,? in ([a-z]\w*)")
 _ERROR_BEGINS = re.compile(
     r"(?:\[rank\d+\]:\s?)?(?:Traceback \(most recent|terminate called|Fatal Python error|[\w.]*Error: )"
 )
-_ERROR = re.compile(r"[\w.]*(?:Error|Exception)\b|[a-z]\w*(?:\.\w+)*\.error: ")
-"""``ValueError: bad shard``, ``zlib.error: Error -3 while decompressing data``"""
-_NAMED_ERROR = re.compile(r"[A-Z]\w*(?:: |$)")
-"""``StopTraining: no shard is left``, which stands below the lines of a traceback"""
 _AWAITED = re.compile(r"keys: /default_pg/\S*//cpu//\d+/(\d+)$|waiting for clients\. \d+/(\d+) clients joined")
 """``wait timeout after 15000ms, keys: /default_pg/0//cpu//0/4``: the rank whose address gloo waits for; ``2/3 clients joined``: of how many"""
 _UNREACHED = re.compile(
@@ -64,8 +62,8 @@ _WAITED = re.compile(
 )
 CHAIN_BEGINS = ("During handling of the above", "The above exception was")
 ASK_TORCH = "--check-collectives"
-LINES, ALIKE_SHARE = 64, 0.8
-"""Lines before the end of a rank's output that are compared, and from when on two say the same thing with another value."""
+LINES, ALIKE_SHARE, DETAILS = 64, 0.8, 2
+"""Lines before the end of a rank's output that are compared; from when on two say the same thing with another value; lines of a message that are told."""
 
 
 def find_odd_ranks(
@@ -229,7 +227,11 @@ def describe_first(first: Sequence[int], ends: Sequence[RankEnd], world: int) ->
     """The verdict in one line, from all ends: ``rank 1 on n01 failed first: ValueError: bad shard``."""
     end = next(end for end in ends if end.rank == first[0])
     error = last_error_line(end.last)
-    how = end.how if (end.signal in (9, 15) and not end.stopped) or end.lost else error or end.how
+    how = (
+        end.how
+        if (end.signal in (9, 15) and not end.stopped) or end.lost
+        else f"{error}{_list_details(end, error)}" or end.how
+    )
     how = "it did not come, the others gave up waiting for it" if end.stopped and end.signal and not error else how
     why = explain_first(first, ends, world)
     if ASK_TORCH in why and len(first) > 1:
@@ -239,6 +241,13 @@ def describe_first(first: Sequence[int], ends: Sequence[RankEnd], world: int) ->
     if end.left_early:
         return f"rank {end.rank} on {end.host} left first: exit {end.code}, while the others still needed it"
     return f"rank {end.rank} on {end.host} failed first: {cut_middle(f'it differs from the others: {why}' if why else how)}"
+
+
+def _list_details(end: RankEnd, error: str) -> str:
+    """The indented lines of an exception's message, as of pydantic and of load_state_dict, which name what is wrong."""
+    at = next((i for i in reversed(range(len(end.last))) if error and end.last[i].endswith(error)), len(end.last))
+    after = [RANK_TAG.sub("", line) for line in end.last[at + 1 : at + 1 + DETAILS]]
+    return "".join(f" {line.strip()}" for line in after) if any(line.startswith((" ", "\t")) for line in after) else ""
 
 
 def find_size_mismatch(ends: Iterable[RankEnd]) -> str:
@@ -253,10 +262,12 @@ def _list_accusations(ends: Sequence[RankEnd], world: int, victims: Collection[i
     """Who accuses whom: in words of a difference, or as more than half do that name one and the same; who was well until they
     failed is then only spoken of. Of a list of several none is accused.
     """
-    said = {end.rank: last_error_line(end.last) for end in ends}
+    lasts = {end.rank: end.last for end in ends}
+    said = {rank: last_error_line(last) for rank, last in lasts.items()}
     shared, named = Counter(said.values()), {}  # type: Counter[str], dict[int, int]
     for rank, line in said.items():
-        found = _list_named(line, world) - ({rank} if shared[line] == 1 else set())
+        found = {int(other) for other in _OF_RANK.findall("\n".join(lasts[rank]))} or _list_named(line, world)
+        found -= {rank} if shared[line] == 1 else set()
         named |= {rank: found.pop()} if len(found) == 1 else {}
     for other, votes in Counter(named.values()).items():
         if 2 * votes > world and other not in victims:
@@ -276,29 +287,8 @@ def _list_named(line: str, world: int) -> set[int]:
     return {int(number) for numbers in _NAMED.findall(line) for number in numbers.split(",") if int(number) < world}
 
 
-def last_error_line(lines: Reversible[str]) -> str:
-    """The last line of a rank that begins with the name of an exception, without torch's tag, or that has it in JSON."""
-    after = ""
-    for line in (_read_json_error(_TAG.sub("", line)) for line in reversed(lines)):
-        if (_ERROR.match(line) and not line.startswith(NATIVE_STACK)) or (after and line.startswith('  File "')):
-            return after if line.startswith("  ") else line
-        after = line if _NAMED_ERROR.match(line) else after if line.startswith("    ") else ""
-    return ""
-
-
 def _last_line(lines: Sequence[str]) -> str:
     return next((line for line in reversed(lines) if line.strip()), "")
-
-
-def _read_json_error(line: str) -> str:
-    """``{"type": "ValueError", "message": "bad shard"}`` as ``ValueError: bad shard``; any other line as it is."""
-    if not (line.startswith("{") and '"type"' in line and '"message"' in line):
-        return line
-    try:
-        row = json.loads(line)
-        return f"{row['type']}: {' '.join(str(row['message']).split())}"
-    except (ValueError, KeyError, RecursionError):
-        return line
 
 
 def _count_votes(accused: Mapping[int, int], world: int) -> tuple[int, ...]:
@@ -319,16 +309,18 @@ def _ends_alike(one: RankEnd, other: RankEnd) -> bool:
 
 def _find_own_error(end: RankEnd) -> str:
     """The error that a rank wrote right before what ended it: it was caught, and told to the others."""
-    lines = [plain for line in end.last if (plain := _TAG.sub("", line)).strip() and not plain.startswith(CHAIN_BEGINS)]
+    lines = [
+        plain for line in end.last if (plain := RANK_TAG.sub("", line)).strip() and not plain.startswith(CHAIN_BEGINS)
+    ]
     starts = [at for at, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
-    at = starts[-1] if starts and _ERROR.match(lines[-1]) else len(lines) - 1
-    return lines[at - 1] if at > 0 and _ERROR.match(lines[at - 1]) else ""
+    at = starts[-1] if starts and names_error(lines[-1]) else len(lines) - 1
+    return lines[at - 1] if at > 0 and names_error(lines[at - 1]) else ""
 
 
 @lru_cache(maxsize=4096)
 def _list_shared_lines(last: tuple[str, ...]) -> list[str]:
-    """The last lines of a rank, without its number."""
-    return [_OWN_RANK.sub("", line) for line in last[-LINES:]]
+    """The last lines of a rank, without its number, times and measured values."""
+    return [_FRACTION.sub("0", _OWN_RANK.sub("", line)) for line in last[-LINES:]]
 
 
 def _was_first_not_finite(end: RankEnd, ends: Sequence[RankEnd], world: int) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gpuready.launcher.rank_votes import last_error_line
+from gpuready.model.last_error import last_error_line
 from gpuready.model.run import CRASHED, LaunchAttempt
 
 MAX_SAME_FAILURES = 3

@@ -1,6 +1,7 @@
 """Where a rank stands, in words: the user's own line, and what it waits for there. Pure: stacks in, places out."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from gpuready.launcher.rank_ledger import RankState
@@ -11,13 +12,14 @@ _LIBRARY_PATHS = ("site-packages/", "dist-packages/", "/lib/python3", "/torch/",
 _DISTRIBUTED = "/torch/distributed/"
 WORKER, PROGRAM, CHILD_END = "worker", "program", "a child process to end"
 """What kind of child a rank waits for."""
+_OF_THREADS = ("a worker of its own", "a queue", "a thread or a lock")
 _WAITS = (
     ("/torch/utils/data/", "its DataLoader", WORKER),
     ("/subprocess.py", "a program that it started", PROGRAM),
     ("/multiprocessing/", "another process of its own", PROGRAM),
-    ("/concurrent/futures/", "a worker of its own", ""),
-    ("/queue.py", "a queue", ""),
-    ("/threading.py", "a thread or a lock", ""),
+    ("/concurrent/futures/", _OF_THREADS[0], ""),
+    ("/queue.py", _OF_THREADS[1], ""),
+    ("/threading.py", _OF_THREADS[2], ""),
     ("/socket.py", "a connection", ""),
     ("/ssl.py", "a connection", ""),
     ("/selectors.py", "a connection", ""),
@@ -44,12 +46,24 @@ def describe_place(state: RankState) -> Place:
         call = state.call.partition(" at ")[0] if state.call.startswith(f"{calls[0]}(") else calls[0]
         return Place(kind, f"{call} at {at}" if at else call)
     waits = _describe_wait(frames, own, state.children) or _describe_system_call(state)
+    if waits.endswith(_OF_THREADS):
+        waits += _describe_threads(state.stack)
     return Place(OTHER, ((at or format_frame(frames[0] if frames else "")) + waits).removeprefix(", "))
 
 
 def _describe_system_call(state: RankState) -> str:
     child = state.children[0] if state.waits == CHILD_END and len(state.children) == 1 else None
     return f", waiting for {state.waits}{_describe_child(child, PROGRAM) if child else ''}" if state.waits else ""
+
+
+def _describe_threads(stack: Sequence[str]) -> str:
+    """Where its other threads stand: one of them has the lock, or is to do what is waited for."""
+    starts = [at for at, line in enumerate(stack) if line.startswith(("Thread 0x", "Current thread 0x"))]
+    frames = [main_thread_frames(stack[at:end]) for at, end in pairwise(starts)]
+    places = dict.fromkeys(
+        format_frame(own) for some in frames if (own := user_frame(some)) in some and "-packages/" not in own
+    )
+    return f" (its other threads are in {', '.join(list(places)[:3])})" if places else ""
 
 
 def _distributed_calls(frames: Sequence[str]) -> list[str]:

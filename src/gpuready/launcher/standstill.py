@@ -5,8 +5,8 @@ main thread is stuck. How long is too long is learned from the pauses after whic
 """
 
 from gpuready.launcher.rank_ledger import RankLedger, RankState
-from gpuready.launcher.rank_votes import last_error_line
 from gpuready.launcher.stack_places import COLLECTIVE, MESSAGE, OTHER, Place, describe_place, list_ranks
+from gpuready.model.last_error import last_error_line
 from gpuready.model.run import RunNote
 from gpuready.model.visible_text import cut_middle
 
@@ -94,8 +94,8 @@ def _find_accused(alive: list[RankState], places: dict[int, Place], ledger: Rank
     groups: dict[str, list[int]] = {}
     for rank, place in places.items():
         groups.setdefault(place.text, []).append(rank)
-    smallest = min(groups.values(), key=len)
-    return smallest if 2 * len(smallest) < len(places) else []
+    *others, most = sorted(groups.values(), key=len)
+    return others[0] if others and 2 * len(most) > len(places) else []
 
 
 def _describe_places(places: dict[int, Place], accused: list[int]) -> str:

@@ -20,9 +20,11 @@ from gpuready.launcher import (
 )
 from gpuready.launcher.agent_hub import AgentHub
 from gpuready.launcher.hang_watch import HangWatch
+from gpuready.launcher.missing_place import explain_missing
 from gpuready.launcher.peer_nodes import PeerNodes
 from gpuready.launcher.rank_ledger import RankLedger
 from gpuready.launcher.ray_driver import NO_ROOM
+from gpuready.model.last_error import last_error_line
 from gpuready.model.run import CRASHED, LaunchAttempt, LaunchJob, RankEnd, RunNote
 from gpuready.rollcall import endpoint
 from gpuready.rollcall.line_server import LineConnection
@@ -371,7 +373,7 @@ class Supervisor:
 
     def _may_say_more(self, end: RankEnd, now: float) -> bool:
         """Whether its error, its exit code or a rank that failed before it may still come."""
-        tells = rank_votes.last_error_line(end.last) and not self.ledger.lost_its_peer(end)
+        tells = last_error_line(end.last) and not self.ledger.lost_its_peer(end)
         if tells or end.signal or not end.failed:
             return False
         return not self._had_time_to_tell(now) or self.ledger.ranks[end.rank].is_alive
@@ -468,8 +470,8 @@ class Supervisor:
                 end for end in (self.ledger.ranks[first[0]].end, *self.ledger.list_failed_ends()) if end is not None
             ]
             code = _own_code(failed)
-            says = self.ledger.explain_not_found(failed[0]) if len(first) == 1 and self.job.nnodes == 1 else ""
-            fix = "let all ranks have the same PYTHONPATH and folder; find what changes those of this one"
+            paths = {state.rank: state.paths for state in self.ledger.ranks.values()} if self.job.nnodes == 1 else {}
+            says, fix = explain_missing(failed[0], paths) if len(first) == 1 else ("", "")
             self.notes += [RunNote("place", says, fix, first[0], seconds=failed[0].seconds)] if says else []
         ends = self.ledger.list_ends()
         crashed = [end for end in ends if end.crashed_at_exit]

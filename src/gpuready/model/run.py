@@ -11,8 +11,6 @@ from gpuready.model.record import field
 EXIT_USELESS, EXIT_HUNG = 93, 124
 """Our own exit codes: a restart cannot help; no output for --hang-timeout seconds; Ctrl-C; SIGTERM."""
 
-NATIVE_STACK = ("frame #", "<omitting python frames>", "Exception raised from ")
-"""How the lines of a native stack begin, below what c10d says: ``frame #44: __libc_start_main + 0x85``"""
 CRASHED = "crashed"
 """Why an attempt failed whose scripts had all ended well: a rank has crashed while exiting."""
 LATER = "later"

@@ -5,7 +5,8 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gpuready.model.run import CRASHED, LATER, NATIVE_STACK, LaunchAttempt, PreflightItem, RankEnd, RunNote, RunOutcome
+from gpuready.model.last_error import NATIVE_STACK, last_error_line
+from gpuready.model.run import CRASHED, LATER, LaunchAttempt, PreflightItem, RankEnd, RunNote, RunOutcome
 from gpuready.model.visible_text import cut_middle, escape_unprintable
 from gpuready.render.layout import PLAIN_SCREEN, Screen, join_sections
 from gpuready.render.units import format_count
@@ -24,6 +25,8 @@ _OWN_TO_A_RANK = re.compile(r"\[/[^\s\[\]]+:\d+\] | \[[\d.:a-f]+\]:\d+| This is 
 """What differs in the same error of several ranks: ``[/pytorch/gloo/pair.cc:553] Connection closed by peer [10.0.0.1]:1941. This is ...``"""
 _VISIBLE = re.compile(r"[^\s\x00-\x1f\x7f]")
 MAX_CHAIN = 4
+ORIGINAL = "Original Traceback (most recent call last):"
+"""Behind ``RuntimeError: Caught ValueError in DataLoader worker process 1.``"""
 CHAIN_WORDS = (
     "The above exception was the direct cause of the following exception:",
     "During handling of the above exception, another exception occurred:",
@@ -255,6 +258,8 @@ def _format_last_output(end: RankEnd, display: Screen, voted: bool = False) -> l
     lines = [text for text in lines if _VISIBLE.search(text) and not text.startswith(NATIVE_STACK)]
     starts = [i for i, text in enumerate(lines) if any(opener in text for opener in (TRACEBACK, CRASH))]
     start = starts[-1] if starts else max(0, len(lines) - MAX_OUTPUT_LINES)
+    if lines[start : start + 1] == [ORIGINAL]:  # the line before it says whose
+        start -= 1
     chain = _list_thread_errors(lines[:start]) + _chained_exceptions(lines[:start]) if starts else []
     spoke_first = voted or (starts and (CRASH in lines[start] or "CalledProcessError" in lines[-1]))
     if starts and spoke_first:  # a library, a program, or the rank itself
@@ -335,11 +340,7 @@ def _describe_rank_fate(end: RankEnd, last: LaunchAttempt) -> str:
 
 
 def _find_exception_line(end: RankEnd) -> str:
-    for text in reversed(end.last):
-        plain = _strip_rank_tag(text, end.rank).strip()
-        if _is_exception_line(plain):
-            return cut_middle(_OWN_TO_A_RANK.sub("", plain), 160)
-    return ""
+    return cut_middle(_OWN_TO_A_RANK.sub("", last_error_line(end.last)), 160)
 
 
 def _is_exception_line(text: str) -> bool:

@@ -15,6 +15,7 @@ from gpuready.launcher.supervisor import RunReporter, Supervisor
 from gpuready.model import Facts, Report
 from gpuready.model.diagnosis import NOT_ENVIRONMENT, Diagnosis
 from gpuready.model.facts import verdict_words
+from gpuready.model.last_error import last_error_line
 from gpuready.model.run import (
     EXIT_USELESS,
     LATER,
@@ -275,7 +276,7 @@ def _describe_limit(end: RankEnd) -> tuple[str, str]:
     files, processes, pids, denied = (limits.get(name, 0) for name in ("files", "processes", "pids", "denied"))
     if limits and any(words in text for words in FILE_WORDS):
         return f"{files} open files are allowed to it (ulimit -n)", f"ulimit -n {max(4 * files, 65536)}"
-    error = rank_votes.last_error_line(end.last)
+    error = last_error_line(end.last)
     is_short = error.startswith("OSError") and "[Errno " not in error  # numpy: 512 requested and 130 written
     failed_write = is_short or any(words in text for words in DISK_WORDS)
     if end.full and (end.signal == SIGBUS or failed_write):
@@ -308,7 +309,7 @@ _NOBODY_LISTENS = "the others found nobody at"
 
 def _describe_other_place(attempt: LaunchAttempt, end: RankEnd, job: LaunchJob) -> str:
     """Say by which number or address of its own a rank missed the others."""
-    other, error = rank_votes.find_other_numbers(end, job.world), rank_votes.last_error_line(end.last)
+    other, error = rank_votes.find_other_numbers(end, job.world), last_error_line(end.last)
     if other or job.engine not in ("local", "torchrun"):  # the others choose an address later
         return other
     missed = next(filter(None, map(rank_votes.find_unreached_store, attempt.ends)), None)
@@ -330,7 +331,7 @@ def _add_limits(attempt: LaunchAttempt, job: LaunchJob) -> LaunchAttempt:
             if late
             else "find what sets it in the script or in what starts it"
         )
-    if not says and end.errors and not rank_votes.last_error_line(end.last) and not end.signal:
+    if not says and end.errors and not last_error_line(end.last) and not end.signal:
         says, fix = f"its stderr led to {end.errors}: its log does not have what it said last", "leave its stderr"
         kind = "stderr"
     note = RunNote(kind, says, fix, end.rank, end.host, seconds=end.seconds)
@@ -341,7 +342,7 @@ OUT_OF_MEMORY, SHARED_MEMORY, STOPPED_FROM_OUTSIDE, PROGRAM_ITSELF = "MEM003", "
 NO_DISK_SPACE, RANKS_MISSING, OTHER_COLLECTIVES = "SYS002", "RUN033", "RUN001"
 MASTER_PORT, PROGRAM_PORT = "port-in-use", "program-port-in-use"
 _OF_THE_PLACE = re.compile(
-    r"[\w.]*(?:ImportError|ModuleNotFoundError|OSError)\b|.*\[Errno \d+\]|AttributeError: (?:partially initialized )?module "
+    r"[\w.]*(?:ImportError|ModuleNotFoundError|OSError)\b|.*\[Errno \d+\]|AttributeError: (?:partially initialized )?module |Unicode\w+: 'ascii'"
 )
 _VERSION = re.compile(r"(?<![\d.])\d+\.\d+\.\d+(?!\.?\d)")
 """``0.21.0``: an error with several of them compares versions."""
@@ -391,14 +392,14 @@ def _drop_survived(diagnosis: Diagnosis, attempt: LaunchAttempt) -> Diagnosis:
     """Without causes of which other lines speak than the error that ended the first rank: it has survived them."""
     own = {(line.source, line.line) for line in diagnosis.evidence}
     others = diagnosis.alternatives
-    if any(rank_votes.last_error_line(end.last) for end in attempt.first_ends):
+    if any(last_error_line(end.last) for end in attempt.first_ends):
         others = tuple(a for a in others if not a.evidence or own & {(e.source, e.line) for e in a.evidence})
     return diagnosis.replace(alternatives=others)
 
 
 def _is_environment_excluded(attempt: LaunchAttempt) -> bool:
     """Whether the limits were looked at, no rank differs from the others, and the error is not of a module or a file: another node may have it."""
-    errors = [rank_votes.last_error_line(end.last) for end in attempt.first_ends]
+    errors = [last_error_line(end.last) for end in attempt.first_ends]
     outside = any(_OF_THE_PLACE.match(line) or len(set(_VERSION.findall(line))) > 1 for line in errors)
     return all(end.limits for end in attempt.first_ends) and not attempt.decided and not outside
 
@@ -421,9 +422,7 @@ def _is_refuted(code: str, attempt: LaunchAttempt) -> bool:
         return attempt.why in ("hung", "claimed", "missing", "unfit")  # gpuready itself ended it
     if code == OUT_OF_MEMORY:
         seen = [kills for end in attempt.ends for kills in (end.oom or None, end.memory_kills) if kills is not None]
-        refused = any(
-            "memory" in rank_votes.last_error_line(end.last) for end in attempt.first_ends
-        )  # it says so itself
+        refused = any("memory" in last_error_line(end.last) for end in attempt.first_ends)  # it says so itself
         own = any(
             end.oom and end.limits.get("memory") for end in attempt.first_ends
         )  # of its control group, not the host's
