@@ -20,7 +20,7 @@ def test_it_is_small_and_says_where_it_is_from():
     data = FILE.read_bytes()
     assert len(data) < 1_000_000
     head = gzip.decompress(data).decode().partition("\n")[0]
-    assert "tools/symbol_history.py" in head and "as of 20" in head
+    assert "wheels of an index" in head and "as of 20" in head
 
 
 @pytest.mark.parametrize("package", PACKAGES)

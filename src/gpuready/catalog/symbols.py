@@ -1,4 +1,4 @@
-"""When public symbols of packages came and went: ``symbols.txt.gz``, made by ``tools/symbol_history.py`` from their wheels.
+"""When public symbols of packages came and went: ``symbols.txt.gz``, read once from the syntax of their wheels.
 
 Text in sections: ``package trl 0.11 0.12 …`` names the releases that were read; each further line has a kind, the number
 of the first release with its symbols, that of the first without them, and the symbols:
