@@ -54,6 +54,17 @@ def test_a_traceback_that_was_survived_does_not_count():
     assert made.first_failed_ranks() == (1,)
 
 
+def test_who_lost_a_connection_of_its_own_did_not_lose_its_peer():
+    made = ledger()
+    out(made, 0, LOST, 1.0)
+    end(made, 0, 1.1)
+    out(
+        made, 1, "Traceback (most recent call last):\nConnectionResetError: [Errno 104] Connection reset by peer\n", 1.2
+    )
+    end(made, 1, 1.3)
+    assert made.first_failed_ranks() == (1,)
+
+
 def test_a_tie_is_a_tie():
     made = ledger(8)
     for rank in (3, 7):

@@ -101,6 +101,21 @@ def test_the_lines_of_a_message_that_name_what_is_wrong_are_told():
     assert rank_votes.describe_first([1], [RankEnd(1, "n", 7, 1, last=after)], 2).endswith("ValueError: bad")
 
 
+@pytest.mark.parametrize(("line", "named"), [(7, (1,)), (9, (2, 0, 1))])
+def test_a_rank_that_is_at_another_line_than_one_that_crashed_and_all_others(line, named):
+    made = ledger(3)
+    sizes = "what(): op.preamble.length <= op.nbytes. 33336 vs 4\nFatal Python error: Aborted\n"
+    frames = f'  File "/v/site-packages/torch/c10d.py", line 3 in all_reduce\n  File "/j/train.py", line {line} in <module>\n'
+    for rank, at in ((1, 5), (2, 7)):
+        made.record_message({"t": "call", "r": rank, "d": f"all_reduce(float32 [{at}]) at train.py:{at}"}, 1.0)
+    out(made, 0, sizes + frames, 1.0)
+    end(made, 0, 1.1, 134, 6)
+    for rank in (1, 2):
+        out(made, rank, LOST, 1.2)
+        end(made, rank, 1.3)
+    assert set(made.first_failed_ranks()) == set(named)
+
+
 def test_the_tracebacks_of_a_checkpoint_that_all_show_name_their_rank():
     shown = "CheckpointException ranks:dict_keys([1])\nTraceback (most recent call last): (RANK 1)\n"
     lines = f'{shown}  File "w.py", line 3, in write_data\nOSError: [Errno 5] Input/output error\n'

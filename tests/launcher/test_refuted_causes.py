@@ -109,6 +109,11 @@ def test_the_environment_is_not_excluded_where_the_error_may_be_of_one_place(lin
     assert not run._is_environment_excluded(ended(last=(line,)).replace(**more)), "nobody has looked at the limits"
 
 
+def test_a_variable_that_is_not_set_is_of_the_environment():
+    frames = ('  File "<frozen os>", line 679, in __getitem__', "KeyError: 'WANDB_API_KEY'")
+    assert not run._is_environment_excluded(ended(last=frames, limits=LIMITS))
+
+
 def test_the_full_disk_is_named():
     end = ended(last=("OSError: [Errno 28] No space left on device: 'a.pt'",), full=("/scratch (4.0 GiB)",))
     assert [note.says for note in run._add_limits(end, JOB).notes] == ["no room is left on /scratch (4.0 GiB)"]

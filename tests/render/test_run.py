@@ -50,6 +50,14 @@ def test_whose_original_traceback_it_was_is_shown():
     caught = "RuntimeError: Caught ValueError in DataLoader worker process 1."
     shown = post_mortem(RankEnd(1, "n", 7, 1, last=(*TRACEBACK, caught, run.ORIGINAL, TRACEBACK[1], "ValueError: bad")))
     assert shown.index(caught) < shown.index(run.ORIGINAL) < shown.index("ValueError: bad")
+    spawned = (
+        "ProcessRaisedException: ",
+        "",
+        "-- Process 2 terminated with the following error:",
+        *TRACEBACK,
+        "KeyError: 'x'",
+    )
+    assert "Process 2 terminated" in post_mortem(RankEnd(0, "n", 7, 1, last=(*TRACEBACK, *spawned)))
 
 
 def test_who_was_waited_for_did_not_fail_and_shows_where_it_stood():

@@ -103,8 +103,8 @@ class HangWatch:
         rank = found.rank if found is not None else None
         places = standstill.describe_all_places(supervisor.ledger, [] if rank is None else [rank])
         places = found.says if found is not None and found.kind != "still" else places
-        message = f"{what} for {max(still, quiet):.0f} s, longer than --hang-timeout allows" + (
-            f"; {places}" if places else ""
+        message = (
+            f"{places}{': ' if places else ''}{what} for {max(still, quiet):.0f} s, longer than --hang-timeout allows"
         )
         supervisor.stop_with_reason("hung", message, code=EXIT_HUNG, rank=rank)
 

@@ -28,6 +28,15 @@ LEAST_WAIT = 2.0
 LEAST_PAUSE = 5.0
 """A rank that stood still for so many seconds and went on has paused: for a checkpoint, an evaluation, a compilation."""
 
+_OWN_CONNECTION = (
+    "ConnectionResetError",
+    "BrokenPipeError",
+    "ConnectionAbortedError",
+    "requests.",
+    "urllib3.",
+    "http.client.",
+)
+"""Errors of connections that are the program's own: torch raises others for those between ranks."""
 _MEETS = "/torch/distributed/rendezvous.py"
 _OWN_PATH = "/gpuready/launcher/"
 _TRACEBACK_STARTS = ("Traceback (most recent call last)", "Fatal Python error", "terminate called after throwing")
@@ -334,6 +343,8 @@ class RankLedger:
         if rank_votes.find_unreached_store(own) in self._find_unreached():
             return True
         if rank_votes.find_other_numbers(own, self.world) or rank_votes.find_other_address(own, *self.store):
+            return False
+        if last_error_line(lines).startswith(_OWN_CONNECTION):
             return False
         return any(
             words in line

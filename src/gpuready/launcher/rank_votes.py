@@ -42,6 +42,8 @@ _NAMED = re.compile(
 _OF_RANK = re.compile(r"Traceback \(most recent call last\): \(RANK (\d+)\)")
 _OF_RANKS, _ITEMS = re.compile(r"\branks?\b", re.IGNORECASE), re.compile(r"[\[{(]([^\[\](){}]+)[\])}]")
 _OTHER_SIZE = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
+_FRAME, _OF_LIBRARY = re.compile(r'  File "(.+)", line (\d+) in '), re.compile(r"/torch/|-packages/|/lib/python3")
+"""``  File "/j/train.py", line 7 in step``, as faulthandler shows it, the innermost first"""
 _NUMBER, _OWN_RANK = re.compile(r"\d+"), re.compile(r"\[?\brank\W{0,3}\d+\]?:?", re.IGNORECASE)
 _FRACTION = re.compile(r"\d+[.:]\d[\d.:,]*(?:e[-+]?\d+)?")
 """``12:00:31,204``, ``3.1e-05``: what lines of the same step have of their own"""
@@ -132,7 +134,8 @@ def find_difference(ends: Sequence[RankEnd], world: int) -> tuple[int, str] | No
     if len(shapes) == world - 1 and len(set(shapes.values())) == 1 and find_size_mismatch(ends):
         rank = next(end.rank for end in ends if end.rank not in shapes)
         return rank, f"all others were in {shapes.popitem()[1]}"
-    for calls in (names, shapes, full) if 2 * len(shapes) > world and len(shapes) > 2 else (names,):
+    places = {end.rank: _find_place(end) for end in ends}
+    for calls in (names, shapes, full, places) if 2 * len(shapes) > world and len(shapes) > 2 else (names, places):
         for rank, call in calls.items():
             others = {one for other, one in calls.items() if other != rank}
             if len(others) == 1 and call not in others and call and "" not in others:
@@ -149,6 +152,13 @@ def find_difference(ends: Sequence[RankEnd], world: int) -> tuple[int, str] | No
         if found and own
         else None
     )
+
+
+def _find_place(end: RankEnd) -> str:
+    """``train.py:7``: the line of the user's in which its collective is, or that its crash shows."""
+    frames = [found for line in end.last if (found := _FRAME.match(line)) and not _OF_LIBRARY.search(found[1])]
+    shown = f"{frames[0][1].rpartition('/')[2]}:{frames[0][2]}" if frames else ""
+    return end.call.partition(" at ")[2] or shown
 
 
 def _list_lines_before_error(end: RankEnd) -> list[str]:

@@ -12,7 +12,7 @@ _LIBRARY_PATHS = ("site-packages/", "dist-packages/", "/lib/python3", "/torch/",
 _DISTRIBUTED = "/torch/distributed/"
 WORKER, PROGRAM, CHILD_END = "worker", "program", "a child process to end"
 """What kind of child a rank waits for."""
-_OF_THREADS = ("a worker of its own", "a queue", "a thread or a lock")
+_OF_THREADS = ("a worker of its own", "a queue", "a thread or a lock", "a lock (futex)")
 _WAITS = (
     ("/torch/utils/data/", "its DataLoader", WORKER),
     ("/subprocess.py", "a program that it started", PROGRAM),

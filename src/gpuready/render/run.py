@@ -25,8 +25,8 @@ _OWN_TO_A_RANK = re.compile(r"\[/[^\s\[\]]+:\d+\] | \[[\d.:a-f]+\]:\d+| This is 
 """What differs in the same error of several ranks: ``[/pytorch/gloo/pair.cc:553] Connection closed by peer [10.0.0.1]:1941. This is ...``"""
 _VISIBLE = re.compile(r"[^\s\x00-\x1f\x7f]")
 MAX_CHAIN = 4
-ORIGINAL = "Original Traceback (most recent call last):"
-"""Behind ``RuntimeError: Caught ValueError in DataLoader worker process 1.``"""
+ORIGINAL, OF_PROCESS = "Original Traceback (most recent call last):", "-- Process "
+"""Behind ``RuntimeError: Caught ValueError in DataLoader worker process 1.``; ``-- Process 2 terminated with the following error:``"""
 CHAIN_WORDS = (
     "The above exception was the direct cause of the following exception:",
     "During handling of the above exception, another exception occurred:",
@@ -258,8 +258,8 @@ def _format_last_output(end: RankEnd, display: Screen, voted: bool = False) -> l
     lines = [text for text in lines if _VISIBLE.search(text) and not text.startswith(NATIVE_STACK)]
     starts = [i for i, text in enumerate(lines) if any(opener in text for opener in (TRACEBACK, CRASH))]
     start = starts[-1] if starts else max(0, len(lines) - MAX_OUTPUT_LINES)
-    if lines[start : start + 1] == [ORIGINAL]:  # the line before it says whose
-        start -= 1
+    if starts and start and (lines[start] == ORIGINAL or lines[start - 1].startswith(OF_PROCESS)):
+        start -= 1  # it says whose
     chain = _list_thread_errors(lines[:start]) + _chained_exceptions(lines[:start]) if starts else []
     spoke_first = voted or (starts and (CRASH in lines[start] or "CalledProcessError" in lines[-1]))
     if starts and spoke_first:  # a library, a program, or the rank itself

@@ -344,6 +344,8 @@ MASTER_PORT, PROGRAM_PORT = "port-in-use", "program-port-in-use"
 _OF_THE_PLACE = re.compile(
     r"[\w.]*(?:ImportError|ModuleNotFoundError|OSError)\b|.*\[Errno \d+\]|AttributeError: (?:partially initialized )?module |Unicode\w+: 'ascii'"
 )
+_READS_VARIABLE = re.compile(r'(?:<frozen os>|/os\.py)", line \d+, in __getitem__')
+"""The frame of ``os.environ["NAME"]``, which the place has not set."""
 _VERSION = re.compile(r"(?<![\d.])\d+\.\d+\.\d+(?!\.?\d)")
 """``0.21.0``: an error with several of them compares versions."""
 LEAST_SURE = 0.6
@@ -401,6 +403,7 @@ def _is_environment_excluded(attempt: LaunchAttempt) -> bool:
     """Whether the limits were looked at, no rank differs from the others, and the error is not of a module or a file: another node may have it."""
     errors = [last_error_line(end.last) for end in attempt.first_ends]
     outside = any(_OF_THE_PLACE.match(line) or len(set(_VERSION.findall(line))) > 1 for line in errors)
+    outside = outside or any(_READS_VARIABLE.search(line) for end in attempt.first_ends for line in end.last[-8:])
     return all(end.limits for end in attempt.first_ends) and not attempt.decided and not outside
 
 
