@@ -28,7 +28,7 @@ INTRODUCTION = """\
 # Environment pages
 
 Five pages describe what four frameworks ask of a GPU machine, and how one of them starts a distributed job. Every
-statement of theirs stands here, in our own words: the row of the contract that holds it, who acts on it, and how
+statement of theirs stands here, in our own words: the row of the requirements that holds it, who acts on it, and how
 far it is true of the code. `handled by` is the code of a [rule](rules.md), a capability that is proved (`can.…`), a
 step that is a command, a function that a training script can call, or `gpuready contract show`, where it is only told.
 Each id is a test: `pytest tests/test_environment_pages.py -k colossalai.os-linux`.
@@ -41,7 +41,7 @@ def text() -> str:
     lines = [INTRODUCTION, *summary(data)]
     for page in data["page"]:
         mine = [s for s in data["statement"] if s["page"] == page["id"]]
-        lines += [f"\n## {page['title']}\n", f"{len(mine)} statements; contract `{page['contract']}`."]
+        lines += [f"\n## {page['title']}\n", f"{len(mine)} statements; requirements `{page['contract']}`."]
         for section in page["sections"]:
             lines += [f"\n### {page['id']}: {section}\n"]
             lines += table([s for s in mine if s["section"] == section])
@@ -69,7 +69,7 @@ def is_reported(statement: dict[str, Any]) -> bool:
 
 
 def table(statements: list[dict[str, Any]]) -> list[str]:
-    lines = ["| id | statement | contract row | handled by | holds |", "|---|---|---|---|---|"]
+    lines = ["| id | statement | row | handled by | holds |", "|---|---|---|---|---|"]
     for one in statements:
         handled = ", ".join(link(who) for who in one["handled"])
         cells = (f"`{one['id']}`", one["says"], f"`{one['row']}`", handled, holds(one))

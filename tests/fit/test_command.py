@@ -60,6 +60,19 @@ def test_inside_the_band_it_is_undecided_and_exit_3(folder):
     assert "; no environment looked at   needs" in headline and ", too close to call" in headline
 
 
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--world", "16", "--on", "h100x8"), "on 16x H100 80GB (--on h100x8), by"),
+        (("--world", "4", "--on", "h100x8"), "on 4 of 8x H100 80GB (--on h100x8), by"),
+        (("--world", "2"), "can't tell: model on 2 unnamed GPUs, by"),
+        (("--world", "2", "--gpus"), "on 2 GPUs of the catalogue, by"),
+    ],
+)
+def test_the_headline_counts_the_gpus_that_were_asked_for(folder, flags, words):
+    assert words in " ".join(gpuready("fit", "model", "--seq", "512", *flags, cwd=folder).out.split())
+
+
 def test_without_a_gpu_it_tells_which_would_do(folder):
     found, code = document("model", "--seq", "512", cwd=folder)
     if found["places"]:

@@ -16,6 +16,7 @@ from gpuready.fit.serving.memory_pool import (
     weight_bytes,
 )
 from gpuready.model.fit import GpuCandidate
+from gpuready.render.fit_serving import describe_serving
 from tests.fit.asking import SMALL, document
 from tests.running import gpuready
 
@@ -46,6 +47,8 @@ def test_a_context_that_the_cache_cannot_hold_does_not_fit():
     assert serve_model(job.replace(context=29000), gpu(23.58)).verdict == "does not fit"
     assert serve_model(job.replace(context=16000), gpu(23.58)).verdict == "fits"
     assert serve_model(job.replace(context=16000, wanted=4), gpu(23.58)).verdict == "does not fit"
+    large = serve_model(job.replace(model=find_model_config("llama-3.1-70b")), gpu(23.58))
+    assert describe_serving(large).startswith("vllm: no room for a KV cache: the weights take 131.4 GiB of the ")
 
 
 def test_ranks_share_weights_and_cache():

@@ -119,7 +119,7 @@ def test_what_is_compiled_is_there_before_the_requirement_files_that_name_it():
 
 def test_a_torch_that_is_laid_down_is_not_called_the_newest():
     reason = next(b for b in one("transformers", torch="2.8.0").because if b.about == "torch")
-    assert reason.says == "2.8.0: --torch asks for it"
+    assert reason.says == "2.8.0: --as torch asks for it"
 
 
 def test_look_alikes_never_enter():

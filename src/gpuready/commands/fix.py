@@ -14,9 +14,10 @@ from gpuready.commands.declaration import (
     reject_unread,
 )
 from gpuready.commands.result import Result
-from gpuready.commands.suggestions import suggest_details
+from gpuready.commands.suggestions import option_words, suggest_details
 from gpuready.model.plan import FixOutcome
 from gpuready.render import json_results
+from gpuready.render.escape import quote_command_words
 from gpuready.render.fix import format_fix_line, render_fix_proposal, render_fix_screen
 from gpuready.workflow.fix import FixRequest
 from gpuready.workflow.fix_order import FixOrder, undo_fix
@@ -52,9 +53,8 @@ def run(request: Request) -> Result:
         return _undo(request)
     is_dry, on = request.has_switch("dry_run"), request.get_option("on")
     if on is not None and request.get_option("python") is None:
-        raise UsageError(
-            f"fix needs an environment of this machine, --python PATH; `gpuready check --on {on}` only looks"
-        )
+        words = quote_command_words(("gpuready", "check", *request.arguments, *option_words(request, ("on",))))
+        raise UsageError(f"fix needs an environment of this machine, --python PATH; `{' '.join(words)}` only looks")
     if not is_dry and not request.has_switch("yes") and not request.can_ask:
         raise UsageError(
             "gpuready fix asks before it changes anything, and nobody is here to ask: add --yes or --dry-run"

@@ -42,7 +42,7 @@ def _refuted_options(report: Report, spec: str) -> set[str]:
     found = [fact for one in report.findings if one.severity == "error" for fact in one.found]
     sources = {fact.source for fact in found}
     free = ("torch", "python_version", "toolkit", "wants", *(("driver",) if "==" in spec else ()))
-    refuted = {name for name in free if f"--{name.replace('_', '-')}" in sources}
+    refuted = {name for name in free if sources & {f"{lead}{name.replace('_', '-')}" for lead in ("--", "--as ")}}
     return refuted | {"python" for fact in found if fact.key == "python.version"}
 
 

@@ -111,7 +111,7 @@ def _system_changes(facts: Facts) -> Iterator[tuple[str, Facts, tuple[str, dict[
     if facts.value_if_known("os.system") == "linux" and not _has_older_glibc(facts, glibc):
         return
     stated = {"os.system": "linux", "os.name": "ubuntu", "os.version": release, "os.glibc": glibc}
-    changed = facts.with_facts(*(Fact(key, value, "--os", "stated") for key, value in stated.items()))
+    changed = facts.with_facts(*(Fact(key, value, "--as os", "stated") for key, value in stated.items()))
     text = f"use Ubuntu {release} (glibc {glibc}) or a container that has it"
     yield "system", changed, (text, {"os": f"ubuntu{release}"})
 
@@ -132,7 +132,7 @@ def _driver_changes(facts: Facts) -> Iterator[tuple[str, Facts, tuple[str, dict[
     newer = [d for d in every if versions.compare_versions(d, str(here)) > 0]
     older = [d for d in reversed(every) if versions.compare_versions(d, str(here)) < 0]
     for driver in (*newer, *older):
-        changed = facts.with_facts(Fact("driver.version", driver, "--driver", "stated"))
+        changed = facts.with_facts(Fact("driver.version", driver, "--as driver", "stated"))
         yield "driver", changed, (f"install driver {driver}", {"driver": driver})
 
 

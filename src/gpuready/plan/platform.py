@@ -31,8 +31,8 @@ class PlanRequest(Record):
 
     torch: str = ""
     python: str = ""
-    torch_source: str = "--torch"
-    python_source: str = "--python-version"
+    torch_source: str = "--as torch"
+    python_source: str = "--as python-version"
     why: str = ""  # why torch and Python are fixed, if not by the user
     prefer: str = ""  # the installed Python
     on: str = ""

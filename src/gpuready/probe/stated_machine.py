@@ -47,7 +47,7 @@ def apply_what_if(facts: Facts, what_if: Mapping[str, str]) -> Facts:
     changed = facts.with_facts(*what_if_facts(what_if, str(facts.value_if_known("os.arch") or "x86_64")))
     if "driver" in what_if and "driver.cuda" in facts:
         newest = cuda.newest_cuda_for_driver(what_if["driver"].strip())
-        changed = changed.with_facts(Fact("driver.cuda", newest, "--driver", "stated"))
+        changed = changed.with_facts(Fact("driver.cuda", newest, "--as driver", "stated"))
     require_possible(changed, what_if)
     return changed
 
@@ -63,24 +63,24 @@ def require_possible(facts: Facts, what_if: Mapping[str, str]) -> None:
         branch, last = versions.major_version(driver), versions.major_version(newest)
         if not FIRST_DRIVER_BRANCH <= branch <= last + NEWER_DRIVER_BRANCHES:
             raise ValueError(
-                f"--driver {driver}: there is no such driver of NVIDIA; the newest that is known is {newest}"
+                f"--as driver={driver}: there is no such driver of NVIDIA; the newest that is known is {newest}"
             )
         if vendor not in (None, "nvidia") and not capabilities:
-            raise ValueError(f"--driver is for the driver of NVIDIA GPUs, and this machine has those of {vendor}")
+            raise ValueError(f"--as driver is for the driver of NVIDIA GPUs, and this machine has those of {vendor}")
         for name, capability in capabilities:
             first = cuda.first_driver_branch(str(capability), facts.value_if_known("os.system"))[0]
             if first is not None and branch < first:
                 raise ValueError(
-                    f"--driver {driver}: no driver before branch {first} knows the {name}; state --driver {first} or newer"
+                    f"--as driver={driver}: no driver before branch {first} knows the {name}; state --as driver={first} or newer"
                 )
     for name, _ in capabilities if arch else ():
         host = (gpus.find_gpu(str(name)) or {}).get("host", arch)
         if host != arch:
-            raise ValueError(f"--arch {arch}: the {name} is built together with a processor of {host}")
+            raise ValueError(f"--as arch={arch}: the {name} is built together with a processor of {host}")
 
 
 def _complete_torch_flag(what_if: Mapping[str, str], platform: str) -> dict[str, str]:
-    """Return ``--torch 2.13.0`` as the build of that release which this platform has: ``2.13.0+rocm7.2``."""
+    """Return ``torch=2.13.0`` as the build of that release which this platform has: ``2.13.0+rocm7.2``."""
     text = what_if.get("torch", "").strip()
     if not text or "+" in text:
         return {}
@@ -130,16 +130,18 @@ def what_if_facts(what_if: Mapping[str, str], arch: str) -> list[Fact]:
     """Return the facts that the what-if flags state."""
     facts: list[Fact] = []
     if "kernel" in what_if and "os" not in what_if:
-        facts.append(Fact("os.system", "linux", "--kernel", "stated"))
+        facts.append(Fact("os.system", "linux", "--as kernel", "stated"))
     for flag, text in what_if.items():
-        facts += _FLAG_STATERS[flag](f"--{flag}", text.strip(), arch)
+        facts += _FLAG_STATERS[flag](f"--as {flag}", text.strip(), arch)
     return facts
 
 
 def _make_version_stater(key: str, *more: str) -> Any:
     def state_version(flag: str, text: str, arch: str) -> list[Fact]:
         if not versions.is_version(text):
-            raise ValueError(f"{flag} {text}: not a version; write for example {flag} {_FLAG_EXAMPLES[flag]}")
+            raise ValueError(
+                f"{flag}={text}: not a version; write for example {flag}={_FLAG_EXAMPLES[flag.split()[1]]}"
+            )
         return [Fact(k, text, flag, "stated") for k in (key, *more)]
 
     return state_version
@@ -156,16 +158,16 @@ def parse_byte_size(flag: str, text: str) -> int:
     """Parse ``64GB`` as bytes. GB is 10^9, GiB is 2^30."""
     value = sizes.parse_size(text)
     if value is None:
-        raise ValueError(f"{flag} {text}: not a size; write for example {flag} 64GB")
+        raise ValueError(f"{flag}={text}: not a size; write for example {flag}=64GB")
     if not 0 < value < 2**63:
-        raise ValueError(f"{flag} {text}: not a size that a machine can have")
+        raise ValueError(f"{flag}={text}: not a size that a machine can have")
     return int(value)
 
 
 def _state_torch(flag: str, text: str, arch: str) -> list[Fact]:
     version, variant = torch.parse_torch_version(text)
     if not versions.is_version(version):
-        raise ValueError(f"{flag} {text}: not a version; write for example {flag} 2.8.0+cu128")
+        raise ValueError(f"{flag}={text}: not a version; write for example {flag}=2.8.0+cu128")
     stated: dict[str, object]
     if variant == "cpu" or (variant is None and torch.is_default_cpu_only(version, arch)):
         text = f"{version}+cpu"
@@ -178,7 +180,7 @@ def _state_torch(flag: str, text: str, arch: str) -> list[Fact]:
         build = torch.find_torch_build(version, variant, arch)
         if build is None:
             raise ValueError(
-                f"{flag} {text}: the catalogue has no such build of torch for {arch}{_list_known_builds(version, arch)}"
+                f"{flag}={text}: the catalogue has no such build of torch for {arch}{_list_known_builds(version, arch)}"
             )
         stated = {"torch.build": "cuda", "torch.cuda": build.cuda, "torch.arch": tuple(build.arch)}
         text = f"{build.version}+{build.variant}"
@@ -203,7 +205,7 @@ def _state_os(flag: str, text: str, arch: str) -> list[Fact]:
     row, version = systems.find_system(system_name), name[len(letters) :]
     if row is None:
         raise ValueError(
-            f"{flag} {text}: no system of the catalogue has that name{_suggest_system(system_name, systems.list_systems())}"
+            f"{flag}={text}: no system of the catalogue has that name{_suggest_system(system_name, systems.list_systems())}"
         )
     stated: dict[str, object] = {"os.system": row["kind"], "os.name": system_name, "os.pretty": text}
     stated |= {"os.version": version or None, "os.wsl": system_name == "wsl"}
@@ -223,17 +225,17 @@ def _state_kernel(flag: str, text: str, arch: str) -> list[Fact]:
     """A kernel as ``uname -r`` prints it: the leading numbers count."""
     numbers = text.partition("-")[0].partition("+")[0].strip(".")
     if not versions.is_version(numbers):
-        raise ValueError(f"{flag} {text}: not a version; write for example {flag} {_FLAG_EXAMPLES[flag]}")
+        raise ValueError(f"{flag}={text}: not a version; write for example {flag}={_FLAG_EXAMPLES[flag.split()[1]]}")
     return [Fact("os.kernel", numbers, flag, "stated"), Fact("os.release", text, flag, "stated")]
 
 
 def _state_arch(flag: str, text: str, arch: str) -> list[Fact]:
     if text not in ("x86_64", "aarch64"):
-        raise ValueError(f"{flag} {text}: must be x86_64 or aarch64")
+        raise ValueError(f"{flag}={text}: must be x86_64 or aarch64")
     return [Fact("os.arch", text, flag, "stated")]
 
 
-_FLAG_EXAMPLES = {"--driver": "580.95.05", "--toolkit": "12.8", "--kernel": "6.8", "--python-version": "3.12"}
+_FLAG_EXAMPLES = {"driver": "580.95.05", "toolkit": "12.8", "kernel": "6.8", "python-version": "3.12"}
 _FLAG_STATERS = {
     "driver": _make_version_stater("driver.version", "driver.library"),
     "toolkit": _make_version_stater("toolkit.version"),

@@ -23,9 +23,13 @@ def describe_scope(result: FitResult) -> str:
     world, found = int(result.job.get("world", 1)), sum(len(place.indexes) for place in result.places)
     gpus = ", ".join(f"{len(place.indexes)}x {shorten_gpu_name(place.name)}" for place in result.places)
     if not gpus:
-        gpus = format_count(world, "GPU") + (" of the catalogue" if result.gpus else " that is not named")
-    elif world != found:
-        gpus = f"{world} of {gpus}" if world < found else f"{world} GPUs like {gpus}"
+        is_open = result.why or not result.gpus
+        gpus = format_count(world, "unnamed GPU" if is_open else "GPU") + ("" if is_open else " of the catalogue")
+    elif world < found:
+        gpus = f"{world} of {gpus}"
+    elif world > found:
+        kinds = dict.fromkeys(shorten_gpu_name(place.name) for place in result.places)
+        gpus = f"{world}x {' or '.join(kinds)}"
     machine = f" ({result.machine})" if result.machine and result.places else ""
     versions = ", ".join(f"{name} {version}" for name, version in result.versions.items() if version)
     looked = f" with {versions}" if versions else "; no environment looked at"

@@ -24,6 +24,9 @@ def _describe_outcome(result: FitResult) -> str:
 
 def describe_serving(served: ServingFit) -> str:
     """``vllm: context 131072 of at most 433408 tokens, 3 sequences at once``"""
+    if not served.largest_context[1]:
+        room, budget = format_gib(served.weights), format_gib_range(*served.budget)
+        return f"{served.engine}: no room for a KV cache: the weights take {room} of the {budget} that it uses"
     return (
         f"{served.engine}: context {served.context} of at most {_format_count_range(served.largest_context)} tokens, "
         f"{_format_count_range(served.sequences)} such sequences at once"

@@ -97,7 +97,7 @@ def _option_of_file(word: str) -> str:
 def read_package_file(path: str, facts: Facts, python: str = "") -> EnvironmentFile:
     """Read a file of packages; ``python``: the one that was asked for, which the markers of a lock may name."""
     environment = {"sys_platform": "linux", "platform_system": "Linux", "platform_machine": "x86_64"}
-    named = [Fact("python.version", python, "--python-version", "stated")] if python else []
+    named = [Fact("python.version", python, "--as python-version", "stated")] if python else []
     try:
         text = read_named_file(path)
         markers = environment | marker_environment(machine_facts_only(facts).with_facts(*named))
@@ -113,7 +113,7 @@ def add_packages(facts: Facts, file: EnvironmentFile, python: str = "") -> Facts
     """
     machine = machine_facts_only(facts)
     stated = file.to_facts(str(machine.value_if_known("os.arch") or "x86_64"))
-    stated += [Fact("python.version", python, "--python-version", "stated")] if python else []
+    stated += [Fact("python.version", python, "--as python-version", "stated")] if python else []
     wants = facts.value_if_known("job.wants") or ()
     compiled = [pin.name for pin in file.pins if (find_package(pin.name) or {}).get("kind") in COMPILED]
     stated += [Fact("job.wants", (*wants, *compiled), file.path, "stated")] if compiled else []

@@ -52,7 +52,7 @@ def _unnamed_gpu_facts(file: list[Fact]) -> list[Fact]:
     """Return facts for one GPU of unknown model: a host with a stated driver has a GPU."""
     count = next((f.value for f in file if f.key == "job.gpus"), 1)
     stated = {"gpu.count": count, "gpu.visible": tuple(range(count)), "platform.name": "cuda"}
-    return [Fact(key, value, "--driver", "stated") for key, value in stated.items()]
+    return [Fact(key, value, "--as driver", "stated") for key, value in stated.items()]
 
 
 def read_referenced_file(path: str) -> str | None:

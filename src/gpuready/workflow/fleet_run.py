@@ -16,7 +16,7 @@ from gpuready.model.fleet import FleetNode, NodeAnswer
 from gpuready.model.record import Record, field
 from gpuready.system import own_folders
 from gpuready.workflow import fleet_transport
-from gpuready.workflow.fleet_transport import NAME_NODES, ReachOptions
+from gpuready.workflow.fleet_transport import NO_CLUSTER, ReachOptions
 from gpuready.workflow.refusal import Refused, call_or_refuse, read_named_file
 
 ShowProgress = Callable[[str, int, int], None]
@@ -83,7 +83,7 @@ class FleetRun:
         try:
             self.nodes = self.transport.list_nodes()
         except ValueError as error:
-            raise Refused(f"{error}{NAME_NODES if isinstance(error, TransportUnavailable) else ''}") from None
+            raise Refused(NO_CLUSTER.format(error) if isinstance(error, TransportUnavailable) else str(error)) from None
         if not self.nodes:
             raise Refused(f"{self.transport.name} knows no node")
         if self.task.do == "bisect" and len(self.nodes) < 2:

@@ -73,10 +73,12 @@ def open_transport(reach: ReachOptions, token: str, frameworks: tuple[str, ...] 
     try:
         return _TRANSPORTS[name](reach, token, host, environ, frameworks), why
     except TransportUnavailable as error:
-        raise Refused(f"{error}{NAME_NODES}") from None
+        raise Refused(NO_CLUSTER.format(error)) from None
 
 
-NAME_NODES = "; or name the nodes: --hosts n[01-16], --hostfile FILE or recordings (a.json b.json)"
+NO_CLUSTER = (
+    "no cluster answers here: {}; name the nodes: --hosts n[01-16], --hostfile FILE or recordings (a.json b.json)"
+)
 _READ_OPTIONS = {
     "ssh": ("hosts", "hostfile", "nodes"),
     "slurm": ("nodes", "hosts"),

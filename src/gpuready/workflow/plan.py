@@ -262,7 +262,7 @@ def _make_plan_request(
     return PlanRequest(
         torch=what_if.get("torch", "").strip(),
         python=str(named or ""),
-        python_source="--python-version" if "python-version" in what_if else "--python",
+        python_source="--as python-version" if "python-version" in what_if else "--python",
         prefer=str(facts.value_if_known("python.version") or "") if on is None else "",
         on=on or "",
         wants=",".join(dict.fromkeys([*(wants.split(",") if wants else ()), *file_wants])),

@@ -1,7 +1,7 @@
 """No versions fit this machine together.
 
 ## What it checks
-On a machine that is only described (``check --on h100 --driver 550.54``), whether any torch, CUDA and Python of
+On a machine that is only described (``check --on h100 --as driver=550.54``), whether any torch, CUDA and Python of
 the catalogue satisfies the framework, the machine and the flags together: the search that ``gpuready plan`` makes.
 
 ## Why it matters
