@@ -4,11 +4,13 @@ A changed module is tested by the files that import it, or import what imports i
 its package's folder under tests/ stand for them. What reaches it from farther is left out, and counted: ``make test`` runs all.
 """
 
-import ast
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+from ruff import find_ruff_bin
 
 ROOT = Path(__file__).resolve().parent.parent
 MANY = 12
@@ -23,26 +25,11 @@ def list_changed_files(root: Path, base: str) -> list[str]:
     return sorted({name for one in ran for name in one.stdout.splitlines()})
 
 
-def module_name(path: str) -> str:
-    """``src/gpuready/fit/__init__.py`` -> ``gpuready.fit``."""
-    return path.removeprefix("src/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-
-
-def list_imports(text: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
-def read_importers(root: Path) -> dict[str, set[str]]:
-    """For each module the files that import it."""
-    importers: dict[str, set[str]] = {}
-    for path in (path for folder in ("src", "tests", "tools") for path in (root / folder).rglob("*.py")):
-        for name in set(list_imports(path.read_text(encoding="utf-8"))):
-            importers.setdefault(name, set()).add(str(path.relative_to(root)))
+def read_importers(root: Path) -> dict[str, list[str]]:
+    """For each file those that import it, as ruff finds them."""
+    words = ["analyze", "graph", "--isolated", "--direction", "dependents", "--config", 'src = ["src", "tools", "."]']
+    ran = subprocess.run([find_ruff_bin(), *words, "."], cwd=root, capture_output=True, text=True, check=True)
+    importers: dict[str, list[str]] = json.loads(ran.stdout)
     return importers
 
 
@@ -50,15 +37,15 @@ def is_test(path: str) -> bool:
     return path.startswith("tests/") and path.rpartition("/")[2].startswith("test_")
 
 
-def list_layers(path: str, importers: dict[str, set[str]]) -> Iterator[set[str]]:
+def list_layers(path: str, importers: dict[str, list[str]]) -> Iterator[set[str]]:
     """The tests that import a file, then those that import what imports it, and so on."""
     seen = layer = {path}
-    while layer := set().union(*(importers.get(module_name(one), ()) for one in layer)) - seen:
+    while layer := set().union(*(importers.get(one, ()) for one in layer)) - seen:
         seen = seen | layer
         yield {one for one in layer if is_test(one)}
 
 
-def nearest_tests(root: Path, path: str, importers: dict[str, set[str]]) -> set[str]:
+def nearest_tests(root: Path, path: str, importers: dict[str, list[str]]) -> set[str]:
     """The tests of one changed file; empty where none is known."""
     if is_test(path):
         return {path} if (root / path).exists() else set()

@@ -54,7 +54,7 @@ def summary(data: dict[str, Any]) -> list[str]:
     for page in data["page"]:
         mine = [s for s in data["statement"] if s["page"] == page["id"]]
         judged = sum(any(is_code(name) for name in s["handled"]) for s in mine)
-        result = sum(is_reported(s) for s in mine)
+        result = sum((set(s["handled"]) <= {"gpuready contract show", "by hand"}) for s in mine)
         acted = len(mine) - judged - result
         lines.append(f"| {page['title']} | {len(mine)} | {judged} | {acted} | {result} |")
     return lines
@@ -62,10 +62,6 @@ def summary(data: dict[str, Any]) -> list[str]:
 
 def is_code(name: str) -> bool:
     return re.fullmatch(r"[A-Z]{3}\d{3}", name) is not None
-
-
-def is_reported(statement: dict[str, Any]) -> bool:
-    return set(statement["handled"]) <= {"gpuready contract show", "by hand"}
 
 
 def table(statements: list[dict[str, Any]]) -> list[str]:

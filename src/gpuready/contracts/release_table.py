@@ -124,17 +124,13 @@ def pin_needs(row: Mapping[str, Any]) -> list[dict[str, str]]:
                 "key": f"package.{name}",
                 "want": want,
                 "when": when,
-                "level": _pin_level(row, want, when),
+                "level": ("recommended" if row.get("dynamic") or (want == "*" and not when) else ""),
                 "cite": cite,
             }
             need = {key: value for key, value in need.items() if value}
             if need not in needs:
                 needs.append(need)
     return needs
-
-
-def _pin_level(row: Mapping[str, Any], want: str, when: str) -> str:
-    return "recommended" if row.get("dynamic") or (want == "*" and not when) else ""
 
 
 def start_needs(row: Mapping[str, Any]) -> list[dict[str, str]]:

@@ -4,7 +4,7 @@ Those of rare devices are imported only if there is something to probe: most mac
 switches, no second vendor and no compiled extension. A probe that fails loses only its own facts.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gpuready.model import Fact
@@ -24,7 +24,7 @@ def extend_gpu_facts(host: HostAccess, facts: list[Fact], detected: DetectedDevi
 
 
 def _add_numa_facts(host: HostAccess, facts: list[Fact]) -> list[Fact]:
-    if not _known_value(facts, "gpu.count"):
+    if not next((fact.value for fact in facts if fact.key == "gpu.count" and not fact.gap), None):
         listed = next((fact for fact in facts if fact.key == "gpu.count"), None)
         gap = listed.gap if listed else "nobody has counted them"
         return [*facts, Fact("gpu.numa", None if gap else (), PCI_DEVICES, gap=gap)]
@@ -100,10 +100,6 @@ def _kernel_log_facts(host: HostAccess) -> list[Fact]:
 
 
 # -- helpers ------------------------------------------------------------------------------------------
-
-
-def _known_value(facts: Iterable[Fact], key: str) -> Any:
-    return next((fact.value for fact in facts if fact.key == key and not fact.gap), None)
 
 
 def _absent_or_gap_facts(wanted_keys: Sequence[str], values: Sequence[Any], detected: DetectedDevices) -> list[Fact]:

@@ -116,7 +116,7 @@ def _may_be_python(host: HostAccess, path: str, real: str) -> bool:
     names = [one.rpartition("/")[2].lower() for one in (path, real)]
     if any(name.startswith("py") or "python" in name or "graalpy" in name for name in names):
         return True
-    return is_linked_to_python(host, real)
+    return any(name.startswith("libpython") for name in _linked_libraries(host, real))
 
 
 def _launched_environment(host: HostAccess, path: str, python: str, source: str) -> TargetEnvironment:
@@ -390,10 +390,6 @@ def _is_of_minor(version: str, minor: str) -> bool:
 
 def _linked_libraries(host: HostAccess, real: str) -> list[str]:
     return [str(name) for name in (read_if_present(host.read_elf_headers, real) or {}).get("needed", ())]
-
-
-def is_linked_to_python(host: HostAccess, real: str) -> bool:
-    return any(name.startswith("libpython") for name in _linked_libraries(host, real))
 
 
 def _code_files(host: HostAccess, real: str) -> Iterator[str]:

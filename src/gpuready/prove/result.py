@@ -28,8 +28,8 @@ class RankResult:
         """The verdict of this rank, and why."""
         process, record = self.process, self.record
         if process.end.startswith(("deadline", "unkillable")):
-            return "hung", _locate_failure(f"no end after {process.seconds:.0f} s", record) + _unkillable_note(
-                process.end
+            return "hung", _locate_failure(f"no end after {process.seconds:.0f} s", record) + (
+                f"; {process.end}" if process.end.startswith("unkillable") else ""
             )
         if process.end.startswith("signal"):
             return "crashed", _locate_failure(f"ended by {process.end.replace('signal ', 'SIG')}", record)
@@ -51,10 +51,6 @@ def _locate_failure(what: str, record: dict[str, Any]) -> str:
     where = f"in the step: {steps[-1]}" if steps else "before the script began"
     after = " (after it had passed)" if record.get("verdict") == PASSED else ""
     return f"{what}, {where}{after}"
-
-
-def _unkillable_note(end: str) -> str:
-    return f"; {end}" if end.startswith("unkillable") else ""
 
 
 def _find_bad_number(numbers: dict[str, dict[str, Any]]) -> str:

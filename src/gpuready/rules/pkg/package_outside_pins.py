@@ -64,7 +64,7 @@ def _is_known_absent(facts: Facts, key: str) -> bool:
 
 
 def _describe_outside_pins(facts: Facts, contract: Contract, names: list[str], pins: dict[str, str]) -> str:
-    installed = _names_with_versions(facts, names)
+    installed = [f"{name} {facts.value(f'package.{name}')}" for name in names]
     if names == [contract.distribution]:
         return f"{installed[0]} is installed, {pins[names[0]].removeprefix('==').removesuffix('.*')} was asked for"
     if len(installed) > MAX_NAMES:
@@ -79,7 +79,3 @@ def _pins_consequence(contract: Contract, names: list[str], is_error: bool) -> s
     if is_error:
         return f"{contract.framework} may refuse them at import or fail later; this combination is not tested"
     return f"features of {contract.framework} that use them fail; the rest runs"
-
-
-def _names_with_versions(facts: Facts, names: list[str]) -> list[str]:
-    return [f"{name} {facts.value(f'package.{name}')}" for name in names]
