@@ -261,4 +261,4 @@ def test_a_row_names_a_script_that_knows_its_word(row):
         assert f'"{word}"' in text or f"check_{word.replace('-', '_')}" in text
 
 
-TABLES = {"attention_kernels", "bits", "ao", "fused_kernels", "colossal_kernels", "quantised"}
+TABLES = {"attention_kernels", "bits", "ao", "fused_kernels", "colossal_kernels"}

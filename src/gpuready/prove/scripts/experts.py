@@ -8,7 +8,6 @@ import os
 
 import package_import
 import proof
-import quantised
 import tiny_llama as tiny
 
 MODEL_SIZES = {
@@ -33,7 +32,7 @@ def run_proof(p):
     transformers = package_import.import_compiled(p, "transformers", "transformers")
     folder = os.path.join(os.getcwd(), "model")
     exact = save_tiny_model(p, torch, transformers, folder)
-    model = quantised.load_model(p, torch, transformers, folder, experts_implementation=kind)
+    model = load_model(p, torch, transformers, folder, kind)
     taken = getattr(model.config, "_experts_implementation", "")
     p.record_note("experts", taken)
     if taken != kind:
@@ -52,10 +51,23 @@ def save_tiny_model(p, torch, transformers, folder):
     return model
 
 
+def load_model(p, torch, transformers, folder, kind):
+    p.begin_step("load it")
+    dtype = "dtype" if int(transformers.__version__.split(".")[0]) >= 5 else "torch_dtype"
+    words = {dtype: torch.bfloat16, "experts_implementation": kind}
+    return transformers.AutoModelForCausalLM.from_pretrained(folder, device_map={"": str(p.device)}, **words)
+
+
+def multiply(p, torch, model, ids):
+    p.begin_step("multiply")
+    with torch.no_grad():
+        return model(input_ids=ids).logits
+
+
 def compare_expert_logits(p, torch, model, exact):
     ids = torch.arange(96, device=p.device).reshape(2, 48)
-    got = quantised.multiply(p, torch, model, ids)
+    got = multiply(p, torch, model, ids)
     exact = exact.double().to(p.device)
     if hasattr(exact, "set_experts_implementation"):
         exact.set_experts_implementation("eager")
-    p.check_close("logits", got, quantised.multiply(p, torch, exact, ids), 5e-2)
+    p.check_close("logits", got, multiply(p, torch, exact, ids), 5e-2)
