@@ -25,6 +25,7 @@ from gpuready.workflow import job_spec, machine_facts
 from gpuready.workflow.fit_roles import fit_roles
 from gpuready.workflow.fit_time import RunClock, add_times
 from gpuready.workflow.fit_trace import Tracer
+from gpuready.workflow.logged_job import name_logged_gpu
 from gpuready.workflow.refusal import Refused, call_or_refuse
 from gpuready.workflow.trace_environment import provide_trace_python
 
@@ -184,13 +185,13 @@ def add_memory_fix(diagnosis: Diagnosis, config: str, on: str | None = None) -> 
     machine = find_gpus(on, False) if on is not None else _gpu_from_log(diagnosis)
     job, spec = job_spec.make_fit_job(spec, machine)
     result = _start_answer(label, spec, job)
+    words = (config, *(("--on", on) if on else name_logged_gpu(diagnosis)))
     try:
-        result = _complete_answer(
-            result, job, machine, _make_predictor(), False, True, (config, *(("--on", on) if on else ())), {}
-        )
+        result = _complete_answer(result, job, machine, _make_predictor(), False, True, words, {})
     except ValueError as error:
         return diagnosis.replace(notes=(*diagnosis.notes, f"{config}: {error}"))
     steps = [FixStep(_describe_proposal(one), one.run, "safe", note=f"costs: {one.costs}") for one in result.proposals]
+    steps = steps or [FixStep("see what takes the memory, and try other settings", ("gpuready", "fit", *words), "safe")]
     needs = (result.minimum or 0) + result.overhead[1]
     note = f"{config} needs {needs / 2**30:.1f} GiB of a GPU at its peak, by gpuready fit"
     logged = _memory_in_log(diagnosis)

@@ -38,13 +38,18 @@ def add_fit_command(diagnosis: Diagnosis) -> Diagnosis:
     except ValueError:
         return diagnosis
     fields |= {"world": ranks} if 1 < ranks <= MAX_RANKS else {}
-    flags = format_job_flags(fields)
-    size = int(parse_size(diagnosis.captures.get("total", ""), 1024) or 0)
-    gpus = [gpu.short for gpu in list_catalogue_gpus(False) if gpu.memory[0] <= size <= gpu.memory[1]]
-    run = ("gpuready", "fit", model, *(("--on", gpus[0]) if gpus else ()), *flags)
-    says = "find the smallest change that fits" + (", on a GPU with that memory" if gpus else "")
+    gpu = name_logged_gpu(diagnosis)
+    run = ("gpuready", "fit", model, *gpu, *format_job_flags(fields))
+    says = "find the smallest change that fits" + (", on a GPU with that memory" if gpu else "")
     step = FixStep(says, run, "safe", note="the options of the command in the log")
     return diagnosis.replace(fix=(step, *diagnosis.fix))
+
+
+def name_logged_gpu(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """``--on`` with a usual GPU that has the memory of the error message."""
+    size = int(parse_size(diagnosis.captures.get("total", ""), 1024) or 0)
+    gpus = [gpu.short for gpu in list_catalogue_gpus(False) if gpu.memory[0] <= size <= gpu.memory[1]]
+    return ("--on", gpus[0]) if gpus else ()
 
 
 def _parse_word(value: str) -> str | int | bool:
