@@ -96,6 +96,25 @@ def test_what_uv_holds_against_a_file_is_an_error_with_the_release_it_would_take
     assert report.facts.value_if_known("package.torchvision") == "0.21.0"
 
 
+@pytest.mark.parametrize(("torch", "asked"), [("2.4.1", "2.4.1"), ("2.4.1+cu118", "2.4.1+cu118")])
+def test_what_uv_proves_against_a_release_that_is_named_is_an_error(torch, asked, monkeypatch):
+    """What it would take for the release adds nothing: an environment may have other packages."""
+    says = "transformers 4.40.0 has no wheel with the platform tag manylinux_2_17_x86_64 of this target"
+    answers = [PlanConflict(says), (LockedPackage("torch", "2.4.1"), LockedPackage("numpy", "2.9.9"))]
+
+    def ask(host, path, words, target, note):
+        assert words == ("transformers==4.40.0", f"torch=={asked}") or "transformers" in words
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+    monkeypatch.setattr(asked_file, "resolve_requirements", ask)
+    stated = {"what_if": {"driver": "550.54.15", "torch": torch, "python-version": "3.11"}, "ask_index": True}
+    monkeypatch.setattr("gpuready.workflow.index_contract.find_index_release", lambda *words: None)
+    (report,) = workflow.check_machine(["transformers==4.40.0"], on="a100", **stated)
+    assert [one.code for one in report.findings if one.severity == "error"] == ["PKG041"]
+    (report,) = workflow.check_machine(["transformers==4.40.0"], on="a100", **stated)
+    assert all(one.severity == "info" for one in report.findings) and "package.numpy" not in report.facts
+
+
 def test_a_build_that_the_catalogue_does_not_know_is_left_open_and_the_file_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(asked_file, "resolve_requirements", lambda *words: (LockedPackage("torch", "2.9.0+cu999"),))
     (tmp_path / "requirements.txt").write_text("torch==2.9.0+cu999\n")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from gpuready import contracts
 from gpuready.apply.index_release import IndexRelease
-from gpuready.model import Contract
-from gpuready.workflow.index_contract import _with_own_files
+from gpuready.model import Contract, Facts
+from gpuready.workflow.index_contract import _with_own_files, judge_by_index, list_older_releases
 
 
 @pytest.mark.parametrize(
@@ -23,3 +24,24 @@ def test_a_release_with_wheels_for_some_pythons_alone():
         Contract("x", "1"), IndexRelease("x", "1", pythons=("3.11", "3.12"), uploaded="2025-01-02")
     )
     assert contract.requirements_for("python.version")[0].want == "<3.13" and contract.released == "2025-01-02"
+
+
+def test_a_release_without_requirements_keeps_its_own_gpus_and_wheels_beside_its_metadata():
+    """vLLM 0.8.5 refuses a P100 and has no wheel for aarch64, which its metadata does not say."""
+    release = IndexRelease("vllm", "0.8.5", ("torch==2.6.0",))
+    (found,) = judge_by_index(Facts((), "here"), contracts.load_contract("vllm", "0.8.5"), lambda *words: release)
+    wants = {need.key: need.want for need in found.needs if need.level == "required" and not need.when}
+    assert (wants["gpu.capability"], wants["os.arch"], wants["package.torch"]) == (">=7.0", "x86_64", "==2.6.0")
+
+
+def test_older_releases_of_a_package_are_looked_for_line_by_line():
+    known, asked = ["0.0.35", "0.0.34", "0.0.33.post2", "0.0.33"], []
+
+    def find(name, version, below=""):
+        asked.append(below)
+        left = known[known.index(version) :] if version else [one for one in known if one < below]
+        return IndexRelease(name, left[0], ("torch",)) if left else None
+
+    found = list_older_releases(Facts((), "here"), Contract("x", "0.0.35", distribution="x"), find)
+    assert [one.version for one in found] == ["0.0.34", "0.0.33.post2"]
+    assert [one for one in asked if one] == ["0.0.35", "0.0.34", "0.0.33"]

@@ -17,19 +17,27 @@ WHEEL_FACTS = {"os.system", "os.arch", "os.glibc"}
 
 def judge_by_catalogue(contract: Contract) -> Contract:
     """Return a borrowed contract as advice, with what the catalogue has of the asked version's own release."""
-    advised = soften_borrowed_needs(contract)
-    name = contract.distribution or contract.framework
-    found = find_release(name, contract.version)
+    advised, unknown = soften_borrowed_needs(contract), describe_unknown_release(contract)
+    return advised.replace(says=f"{advised.says}; {unknown}") if unknown else add_catalogued_needs(advised)
+
+
+def add_catalogued_needs(advised: Contract, is_installed: bool = False) -> Contract:
+    """Return a borrowed contract with what the catalogue has of its version's own release: its GPUs, and torch behind an extra.
+
+    ``is_installed``: what it has wheels for is no question, since it may have been built.
+    """
+    name = advised.distribution or advised.framework
+    found = find_release(name, advised.version)
     if found is None:
-        unknown = describe_unknown_release(contract)
-        return advised.replace(says=f"{advised.says}; {unknown}") if unknown else advised
+        return advised
     version, row = found
     cite = f"METADATA of {name} {version}"
-    own = _join_needs([*_stated_needs(row, cite), *_gap_needs(row, cite), *_wheel_needs(row, name, version)])
+    wheels = () if is_installed else _wheel_needs(row, name, version)
+    own = _join_needs([*_stated_needs(row, cite), *_gap_needs(row, cite), *wheels])
     own += _capability_floor(name, version)
     replaced = {need.key for need in own} | ({"torch.cuda"} if "torch" in row else set())
     replaced |= set() if row.get("source_only") else WHEEL_FACTS
-    kept = [need for need in advised.needs if need.level == "required" or _is_kept(need, replaced)]
+    kept = [need for need in advised.needs if _is_kept(need, replaced)]
     wanted = [f"{NEED_WORDS[need.key]} {need.want}" for need in own if need.key in NEED_WORDS]
     says = f"{advised.says}; of its own: {', '.join(wanted)} ({cite})" if wanted else advised.says
     says += "; its project has withdrawn this release" if row.get("withdrawn") else ""
@@ -37,8 +45,8 @@ def judge_by_catalogue(contract: Contract) -> Contract:
 
 
 def _is_kept(need: Requirement, replaced: set[str]) -> bool:
-    """Whether advice of another version still counts beside what the release itself says."""
-    return need.key not in replaced or (bool(need.when) and need.key not in WHEEL_FACTS)
+    """Whether a need still counts beside what the release itself says."""
+    return need.key not in replaced or (bool(need.when) and (need.level == "required" or need.key not in WHEEL_FACTS))
 
 
 def describe_unknown_release(contract: Contract) -> str:
@@ -91,14 +99,14 @@ def _gap_text(cite: str, requirement: str, places: Sequence[str]) -> str:
 
 
 def _wheel_needs(row: Mapping[str, Any], name: str, version: str) -> Iterable[Requirement]:
-    """Yield the systems of a release whose wheels are not for every machine; what it can be built on only advises."""
+    """Yield the systems of a release whose wheels are not for every machine: elsewhere an install would compile it."""
     if not row.get("systems"):
         return
-    cite, level = f"wheels of {name} {version} on PyPI", "recommended" if row.get("has_source") else "required"
+    cite = f"wheels of {name} {version} on PyPI"
     yield Requirement("os.system", "|".join(row["systems"]), "", "required", cite)
-    yield Requirement("os.arch", "|".join(row["machines"]), "", level, cite)
+    yield Requirement("os.arch", "|".join(row["machines"]), "", "required", cite)
     if glibc := row.get("linux_glibc"):
-        yield Requirement("os.glibc", f">={glibc}", "os.system=linux", level, cite)
+        yield Requirement("os.glibc", f">={glibc}", "os.system=linux", "required", cite)
 
 
 def _capability_floor(name: str, version: str) -> list[Requirement]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gpuready import __version__, contracts, rules, system
 from gpuready import probe as probes
 from gpuready.catalog import packages, variables
-from gpuready.model import SCHEMA, Contract, Fact, Facts, Report
+from gpuready.model import NOT_STATED, SCHEMA, Contract, Fact, Facts, Report
 from gpuready.model.report import days_since
 from gpuready.system import file_contents, private_files
 from gpuready.workflow import contract_choice, fix_commands, machine_facts
@@ -117,6 +117,9 @@ def check_machine(
         if packages is not None:
             chosen = [asked_file.add_ranges(one, package_file) for one in chosen]
         reports = _judge_contracts(facts, chosen, file, with_reasons, strict)
+        is_named = packages is None and dockerfile is None and facts.otherwise == NOT_STATED
+        if ask_index and is_named and (held := _find_release_conflict(facts, specs, reports, note)):
+            reports = _judge_contracts(facts.with_facts(held), chosen, file, with_reasons, strict)
     except (TypeError, KeyError, AttributeError, IndexError, OverflowError) as error:
         stranger = image if on is None or not machine_facts.is_machine_file(on) else on
         if stranger is None:
@@ -127,6 +130,18 @@ def check_machine(
     asked = tuple(word for name, value in given.items() if value for word in (f"--{name}", str(value)))
     reports = [report.replace(asked=asked) for report in reports]
     return reports if on else _add_knowledge_age(reports)
+
+
+def _find_release_conflict(
+    facts: Facts, specs: list[contract_choice.FrameworkSpec], reports: Sequence[Report], note: Callable[[str], object]
+) -> Fact | None:
+    """Return what uv proves against releases that have no requirements of their own, where nothing else speaks against them."""
+    asked = [spec for spec in specs if spec[1] or not contracts.has_contract(spec[0])]
+    if not asked or any(finding.severity == "error" for report in reports for finding in report.findings):
+        return None
+    from gpuready.workflow import asked_file
+
+    return asked_file.find_release_conflict(facts, asked, note)
 
 
 def _words_inside_image(frameworks: Sequence[str], python: str | None, deep: bool, run_import: bool) -> list[str]:

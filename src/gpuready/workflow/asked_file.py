@@ -5,12 +5,12 @@ import re
 from collections.abc import Callable, Sequence
 
 from gpuready import contracts
-from gpuready.apply.resolution_request import python_minor_version
+from gpuready.apply.resolution_request import exact_specifier, python_minor_version
 from gpuready.apply.resolve import UvAnswer, resolve_requirements
 from gpuready.apply.uv_output import InconclusiveResolution
 from gpuready.catalog.indexes import list_indexes
 from gpuready.catalog.kernels import list_kernels, list_prebuilt_releases
-from gpuready.catalog.packages import canonical_package_name, find_package, split_requirement
+from gpuready.catalog.packages import canonical_package_name, find_lookalike, find_package, split_requirement
 from gpuready.catalog.releases import list_releases
 from gpuready.catalog.torch import find_torch_build, find_torch_release, list_torch_builds, list_torch_releases
 from gpuready.containers.environment_files import EnvironmentFile, read_environment_file
@@ -28,6 +28,7 @@ from gpuready.plan.platform import machine_facts_only
 from gpuready.plan.torch_packages import COMPILED
 from gpuready.system import LiveHost
 from gpuready.workflow.container_file import read_referenced_file
+from gpuready.workflow.contract_choice import FrameworkSpec
 from gpuready.workflow.index_contract import choose_contract_by_index
 from gpuready.workflow.refusal import Refused, call_or_refuse, read_named_file
 
@@ -130,10 +131,28 @@ def resolve_file(facts: Facts, file: EnvironmentFile, note: Callable[..., object
     if not file.words:
         return facts.with_facts(Fact("python.packages", len(file.pins), file.path, "stated")) if file.pins else facts
     resolved, first, pythons = _resolve_on_usual_pythons(facts, file, note)
-    if resolved:
-        return facts.with_facts(*resolved)
-    fix = _find_other_pin(LiveHost(), facts, file, pythons[0], first, note) if isinstance(first, PlanConflict) else ""
-    return facts.with_facts(_make_conflict(file.path, first, pythons, fix))
+    return facts.with_facts(*(resolved or [_make_conflict(facts, file, first, pythons, note)]))
+
+
+def find_release_conflict(facts: Facts, specs: Sequence[FrameworkSpec], note: Callable[..., object]) -> Fact | None:
+    """Return what uv proves against releases that are named, beside the stated torch, on a Linux with CUDA; None where it proves nothing.
+
+    What it would take for them today is not what is there: that is not judged.
+    """
+    is_cuda = facts.value_if_known("platform.name") in (None, "cuda", "cpu")
+    if not is_cuda or facts.value_if_known("os.system") not in (None, "linux"):
+        return None
+    named = [(contracts.distribution_name(name), version) for name, version, variant in specs if not variant]
+    words = [
+        name + (exact_specifier(version) if version else "") for name, version in named if not find_lookalike(name)
+    ]
+    torch = str(facts.value_if_known("package.torch") or "")
+    is_default = _default_torch(torch.partition("+")[0], facts) == torch
+    words += [f"torch=={torch.partition('+')[0] if is_default else torch}"] if torch else []
+    file = EnvironmentFile("the question", parse_requirements_file("\n".join(words), "").pins, words=tuple(words))
+    resolved, first, pythons = _resolve_on_usual_pythons(facts, file, note) if words else ([], None, [])
+    is_proof = not resolved and isinstance(first, PlanConflict)
+    return _make_conflict(facts, file, first, pythons, note) if is_proof else None
 
 
 def _resolve_on_usual_pythons(
@@ -169,7 +188,7 @@ def resolve_container_file(facts: Facts, path: str, note: Callable[..., object])
         is_held = first.cause is not None and first.cause.kind == "missing"
     else:
         is_held = facts.value_if_known("container.installs") == 1
-    return facts.with_facts(_make_conflict(path, first, pythons)) if is_held else facts
+    return facts.with_facts(_make_conflict(facts, file, first, pythons, note)) if is_held else facts
 
 
 def add_builds(facts: Facts, path: str) -> Facts:
@@ -191,15 +210,20 @@ def add_builds(facts: Facts, path: str) -> Facts:
 
 
 def _make_conflict(
-    path: str, answer: PlanConflict | InconclusiveResolution | None, pythons: Sequence[str], fix: str = ""
+    facts: Facts,
+    file: EnvironmentFile,
+    answer: PlanConflict | InconclusiveResolution | None,
+    pythons: Sequence[str],
+    note: Callable[..., object],
 ) -> Fact:
-    """Return what uv holds against a file; without a proof of it the fact is a gap."""
+    """Return what uv holds against a file, and the release that it would take instead; without a proof of it the fact is a gap."""
     if isinstance(answer, PlanConflict):
-        needs = tuple({"key": n.key, "want": n.want, "cite": n.cite or path} for n in answer.needs)
+        needs = tuple({"key": n.key, "want": n.want, "cite": n.cite or file.path} for n in answer.needs)
+        fix = _find_other_pin(LiveHost(), facts, file, pythons[0], answer, note)
         table = {"says": f"{answer.says} (uv, Python {pythons[0]})", "needs": needs, "fix": fix}
-        return Fact("requirements.conflict", table, path, "stated")
-    gap = f"uv could not say whether what {path} asks for fits together: {answer.why if answer else 'no Python fits'}"
-    return Fact("requirements.conflict", None, path, "stated", gap)
+        return Fact("requirements.conflict", table, file.path, "stated")
+    gap = f"uv could not say whether what {file.path} asks for fits together: {answer.why if answer else 'no Python fits'}"
+    return Fact("requirements.conflict", None, file.path, "stated", gap)
 
 
 def _find_other_pin(

@@ -72,10 +72,11 @@ def _judge_by_metadata(
     facts: Facts, borrowed: Contract, installed: str | None, requires: Mapping[str, Any] | None
 ) -> Contract:
     """Return a borrowed contract with the pins of the version's own metadata; what is borrowed only advises."""
-    if requires is not None and installed is not None:
-        return merge_metadata_pins(borrowed, installed, *_pin_metadata(facts, requires))
-    from gpuready.contracts.catalogued_release import judge_by_catalogue
+    from gpuready.contracts.catalogued_release import add_catalogued_needs, judge_by_catalogue
 
+    if requires is not None and installed is not None:
+        own = merge_metadata_pins(borrowed, installed, *_pin_metadata(facts, requires))
+        return add_catalogued_needs(own, is_installed=True)
     return judge_by_catalogue(borrowed)
 
 

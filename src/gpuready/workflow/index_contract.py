@@ -12,6 +12,7 @@ from gpuready.apply.uv import UvSettings
 from gpuready.apply.wheel_search import find_wheels
 from gpuready.catalog.torch import newest_torch
 from gpuready.contracts.catalogued_release import (
+    add_catalogued_needs,
     contract_from_metadata,
     judge_by_catalogue,
     list_torch_extras,
@@ -29,14 +30,14 @@ from gpuready.contracts.pins import (
 )
 from gpuready.model import Contract, Fact, Facts, Requirement
 from gpuready.model.plan import Plan
-from gpuready.model.versions import major_minor
+from gpuready.model.versions import major_minor, parse_release
 from gpuready.workflow import contract_choice
 from gpuready.workflow.fallback import FindTorch, FindWheels
 from gpuready.workflow.refusal import Refused, call_or_refuse, suggest_nearest
 
 COMMON_CARRIERS = ("accelerate", "peft", "torchdata", "torchvision", "lightning", "sentence-transformers")
 """Packages that usually bring torch: they are looked at first."""
-MAX_LOOKUPS, FIRST_LEVEL = 40, 10
+MAX_LOOKUPS, FIRST_LEVEL, MAX_OLDER_RELEASES = 40, 10, 8
 CUDA_IN_NAME = re.compile(r"^[\w.-]+?(?:-cu(?:da)?(1[0-9])x?\b|\[cu(1[0-9])\])")
 """The CUDA that the name of a distribution, or an extra of it, is for."""
 USUAL_PYTHON = "3.12"
@@ -53,9 +54,9 @@ class ReleaseFinder:
         self.host = system.LiveHost()
         self.settings = call_or_refuse(uv.make_uv_settings, self.host, find_links, offline, use_project)
 
-    def __call__(self, name: str, version: str | None) -> IndexRelease | None:
-        """Return a release as the Python of the plan sees it, else as a usual one does."""
-        specifier = exact_specifier(version) if version else ""
+    def __call__(self, name: str, version: str | None, below: str = "") -> IndexRelease | None:
+        """Return a release as the Python of the plan sees it, else as a usual one does; ``below``: the newest before one."""
+        specifier = f"<{below}" if below else exact_specifier(version) if version else ""
         for python in dict.fromkeys((self.python, USUAL_PYTHON)):
             found = find_index_release(self.host, name, specifier, python, self.settings)
             if found is not None:
@@ -101,7 +102,8 @@ def judge_by_index(facts: Facts, borrowed: Contract, find_release: ReleaseFinder
         known = judge_by_catalogue(borrowed)
         is_known = any(need.level == "required" for need in known.needs)
         return [known] if is_known else [borrowed.replace(says=known.says), known]
-    return [_with_own_files(merge_metadata_pins(borrowed, release.version, *_release_pins(facts, release)), release)]
+    pinned = merge_metadata_pins(borrowed, release.version, *_release_pins(facts, release))
+    return [_with_own_files(add_catalogued_needs(pinned), release)]
 
 
 def contracts_by_release(facts: Facts, contract: Contract, find_release: ReleaseFinder) -> Iterator[Contract]:
@@ -169,6 +171,19 @@ def choose_package_contract(
     raise Refused(
         f"{framework} {release.version} needs no torch: nothing of it depends on a GPU or a driver{only}{near}"
     )
+
+
+def list_older_releases(facts: Facts, contract: Contract, find_release: ReleaseFinder) -> Iterator[Contract]:
+    """Yield the contracts of older releases of a package on the index: the newest of each line, the newest line first."""
+    name, version = contract.framework, contract.version
+    for _ in range(MAX_OLDER_RELEASES):
+        *line, _ = parse_release(version)
+        below = ".".join(map(str, line)) if len(line) > 1 and any(line) else version.partition(".post")[0]
+        release = find_release(name, None, below)
+        if release is None or not release.has_wheel:
+            return
+        version = release.version
+        yield choose_package_contract(facts, name, version, find_release)
 
 
 def _release_pins(facts: Facts, release: IndexRelease) -> tuple[list[str], str, dict[str, str]]:

@@ -36,6 +36,7 @@ from gpuready.workflow.index_contract import (
     contracts_by_release,
     judge_by_index,
     list_folder_wheels,
+    list_older_releases,
     make_torch_finder,
     make_wheel_finder,
     wheel_folders,
@@ -118,7 +119,7 @@ def plan_frameworks(
     for one in asked:
         found = [own_contract] if own_contract else _contracts_to_try(facts, one, find_release)
         line = [contract_choice.add_job_needs(each, facts) for each in found]
-        choices.append(_choose_plan(facts, line, request, one))
+        choices.append(_choose_plan(facts, line, request, one, find_release))
         lines.append(line if choices[-1][1] in line else [choices[-1][1]])
     result = _share_environments(facts, choices, request).replace(facts=facts)
     if not resolve:
@@ -300,7 +301,11 @@ def list_framework_contracts(framework: str, variant: str | None) -> list[Contra
 
 
 def _choose_plan(
-    facts: Facts, lines: Sequence[Contract], request: PlanRequest, asked: AskedFramework
+    facts: Facts,
+    lines: Sequence[Contract],
+    request: PlanRequest,
+    asked: AskedFramework,
+    find_release: ReleaseFinder | None = None,
 ) -> tuple[Plan, Contract]:
     """Choose from these contracts; where none fits and no version was named, from the newest older release that does."""
     own_request = request.replace(version=asked.version or "", extras=asked.extras)
@@ -313,17 +318,31 @@ def _choose_plan(
     is_ours = contracts.has_contract(asked.framework) and not request.contract
     others = [*_other_contracts(asked.spec, lines), *_older_releases(asked.spec, lines)] if is_ours else []
     others = [contract_choice.add_job_needs(one, facts) for one in others]
-    same = [one for one in others if not asked.version and (asked.note or one.variant == (asked.variant or ""))]
+    older_ones = iter(others)
+    if find_release and not contracts.has_contract(asked.framework) and _is_about(used, plan.conflicts[0]):
+        older_ones = list_older_releases(facts, used, find_release)
+    same = (one for one in older_ones if not asked.version and (asked.note or one.variant == (asked.variant or "")))
     for other in same:
         older = choose_plan(facts, [other], own_request.replace(version=other.version), judge)
         if older.verdict == "plan":
             why = f"not {used.name}: {plan.conflicts[0].says}"
             ways = find_compat_way(choose_plan, machine_facts_only(facts), lines, own_request)
             return older.replace(notes=(*older.notes, why, *(f"or {one.change}: {one.then}" for one in ways))), other
+
+    def choose_judged(changed: Facts, contracts_used: Sequence[Contract], one: PlanRequest) -> Plan:
+        return choose_plan(changed, contracts_used, one, make_plan_judge(changed))
+
     return plan.replace(
         notes=(*plan.notes, *notes),
-        opens=find_alternatives(choose_plan, machine_facts_only(facts), lines, others, own_request),
+        opens=find_alternatives(choose_judged, machine_facts_only(facts), lines, others, own_request),
     ), used
+
+
+def _is_about(contract: Contract, conflict: PlanConflict) -> bool:
+    """Whether a conflict is about what a release itself asks for or has code for, so that another one may differ."""
+    name = contract.distribution or contract.framework
+    cited = any(f"of {name} " in need.cite for need in conflict.needs)
+    return cited or any(fact.key == f"package.{name}" for fact in conflict.facts)
 
 
 def _other_contracts(spec: FrameworkSpec, lines: Sequence[Contract]) -> list[Contract]:
@@ -336,14 +355,18 @@ def _other_contracts(spec: FrameworkSpec, lines: Sequence[Contract]) -> list[Con
 
 
 def _older_releases(spec: FrameworkSpec, lines: Sequence[Contract]) -> Iterator[Contract]:
-    """Yield older releases without a contract by what the catalogue has of them: the newest for each torch that they ask for."""
-    framework, _, variant = spec
+    """Yield releases without a contract by what the catalogue has of them, the newest for each torch that they ask for.
+
+    They are older than the newest that has a contract, and than the lines that were tried unless a version was named.
+    """
+    framework, asked_version, variant = spec
     name = contracts.distribution_name(framework)
-    asked = {""}
+    asked, newest = {""}, list_framework_contracts(framework, variant)[:1]
     for version in reversed(list_releases(name)):
         _, row = find_release(name, version) or ("", {})
         torch = str(row.get("torch", ""))
-        if torch in asked or any(compare_versions(version, line.version) >= 0 for line in lines):
+        bounds = newest if asked_version else lines
+        if torch in asked or any(compare_versions(version, line.version) >= 0 for line in bounds):
             continue
         asked.add(torch)
         contract = contracts.load_contract(framework, version, variant)

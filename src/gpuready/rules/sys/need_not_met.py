@@ -15,6 +15,7 @@ The finding names the fact that was found and the requirement. Change the machin
 - The framework's requirements, with their citations in the finding
 """
 
+from gpuready.catalog.releases import find_release, list_releases
 from gpuready.contracts.want import describe_want
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.model.facts import HARDWARE_FACTS
@@ -60,13 +61,19 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     keys = list(dict.fromkeys(need.key for need in failed))
     return make_finding(
-        f"requirement of {contract.framework} not met: {visible_gpus.join_names(keys)}",
+        f"requirement of {contract.framework} not met: {visible_gpus.join_names([_describe_need(facts, n) for n in failed])}",
         found=tuple(facts.fact(key) for key in keys),
         needs=tuple(failed),
         so=f"{contract.framework} may refuse this machine or fail on it",
-        fix=(_need_step(failed),),
+        fix=_need_steps(contract, failed, facts.value_if_known("os.arch")),
         severity=contract_needs.worst_need_severity(failed),
     )
+
+
+def _describe_need(facts: Facts, need: Requirement) -> str:
+    """``os.arch is aarch64, not x86_64 (wheels of vllm 0.8.5 on PyPI)``; a measured number is told by its line."""
+    value = facts.value_if_known(need.key)
+    return f"{need.key} is {value}, not {need.want} ({need.cite})" if isinstance(value, str) else need.key
 
 
 def _remaining_needs(contract: Contract) -> list[Requirement]:
@@ -84,6 +91,12 @@ def _follows_from_other_rule(facts: Facts, need: Requirement) -> bool:
     )
 
 
-def _need_step(failed: list[Requirement]) -> FixStep:
+def _need_steps(contract: Contract, failed: list[Requirement], arch: object) -> tuple[FixStep, ...]:
     does = "; ".join(f"{need.key} must be {describe_want(need.want)}" for need in failed)
-    return FixStep(does, safety="elsewhere" if any(need.key in HARDWARE_FACTS for need in failed) else "manual")
+    own = FixStep(does, safety="elsewhere" if any(need.key in HARDWARE_FACTS for need in failed) else "manual")
+    name = contract.distribution or contract.framework
+    known = ((version, (find_release(name, version) or ("", {}))[1]) for version in list_releases(name))
+    first = next((version for version, row in known if arch in row.get("machines", ())), "")
+    if "os.arch" not in (need.key for need in failed) or not first:
+        return (own,)
+    return (FixStep(f"take {name} {first} or newer, which has wheels for {arch}"), own)
