@@ -8,7 +8,7 @@ import tarfile
 import pytest
 
 from gpuready.apply import uv
-from gpuready.apply.index_release import find_index_release
+from gpuready.apply.index_release import find_index_release, imports_torch
 from gpuready.model.metadata import parse_requires_file
 from gpuready.system import AccessError
 from gpuready.system.release_metadata import fetch_release_metadata
@@ -52,6 +52,15 @@ def test_an_sdist_is_read_and_not_built(world, index, tmp_path):
     found = find(world, "kite")
     assert not found.has_wheel and found.requires_python == ">=3.9" and not mark.exists()
     assert found.requires_dist == ("torch<=2.5.1,>=2.2", 'ninja; extra == "fast"', "winch; os_name == 'nt'")
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [("import os\n    from torch.utils import cpp_extension\n", True), ("import torchvision  # import torch\n", False)],
+)
+def test_what_its_metadata_does_not_name_is_seen_in_its_code(world, index, code, expected):
+    sdist(index.folder / "main", "kite", "0.4", {"PKG-INFO": "Name: kite\nVersion: 0.4\n", "setup.py": code})
+    assert imports_torch(world, find(world, "kite"), uv.make_uv_settings(world)) is expected
 
 
 def test_the_file_of_setuptools_has_extras_and_markers():

@@ -65,6 +65,22 @@ def test_a_script_is_judged_for_the_frameworks_that_it_imports_else_for_torch(te
     assert workflow.sort_asked_files([str(tmp_path / "train.py")]) == (expected, {}), "in the order of the script"
 
 
+@pytest.mark.parametrize(
+    ("call", "codes"),
+    [
+        ("AutoModel.from_pretrained('x', attn_implementation='flash_attention_2')", ["GPU005"]),
+        ("AutoModel.from_pretrained('x', torch_dtype=torch.bfloat16)", ["CAP001"]),
+        ("AutoModel.from_pretrained('x', attn_implementation=chosen, bf16=False)", []),
+    ],
+)
+def test_what_the_calls_of_a_script_ask_for_is_judged(call, codes, tmp_path):
+    (tmp_path / "train.py").write_text(f"import torch\nfrom transformers import AutoModel\nmodel = {call}\n")
+    frameworks, files = workflow.sort_asked_files([str(tmp_path / "train.py")])
+    assert frameworks == ["transformers"] and ("config" in files) == bool(codes)
+    (report,) = workflow.check_machine(frameworks, on="v100", **files)
+    assert [one.code for one in report.findings if one.severity == "error"] == codes
+
+
 def test_what_is_no_python_is_refused(tmp_path):
     (tmp_path / "train.py").write_text("import (\n")
     with pytest.raises(Refused, match="is not Python: invalid syntax"):

@@ -7,7 +7,14 @@ import pytest
 from gpuready import contracts
 from gpuready.apply.index_release import IndexRelease
 from gpuready.model import Contract, Facts
-from gpuready.workflow.index_contract import _with_own_files, judge_by_index, list_older_releases
+from gpuready.workflow.index_contract import (
+    ReleaseFinder,
+    _with_own_files,
+    choose_package_contract,
+    judge_by_index,
+    list_older_releases,
+)
+from gpuready.workflow.refusal import Refused
 
 
 @pytest.mark.parametrize(
@@ -45,3 +52,9 @@ def test_older_releases_of_a_package_are_looked_for_line_by_line():
     found = list_older_releases(Facts((), "here"), Contract("x", "0.0.35", distribution="x"), find)
     assert [one.version for one in found] == ["0.0.34", "0.0.33.post2"]
     assert [one for one in asked if one] == ["0.0.35", "0.0.34", "0.0.33"]
+
+
+@pytest.mark.parametrize("name", ["apex", "detectron2"])
+def test_what_comes_from_its_repository_alone_is_told_with_the_way_to_it(name):
+    with pytest.raises(Refused, match=f"{name}.git`, with nvcc"):
+        choose_package_contract(Facts((), "here"), name, None, ReleaseFinder())

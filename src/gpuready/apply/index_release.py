@@ -17,7 +17,7 @@ from gpuready.system import AccessError, HostAccess, RunResult, save_atomically
 from gpuready.system.download import unquote_url
 from gpuready.system.own_folders import TemporaryFolder
 from gpuready.system.process.runner import unredacted_variables
-from gpuready.system.release_metadata import fetch_release_metadata
+from gpuready.system.release_metadata import fetch_release_metadata, release_imports_torch
 
 DEADLINE = 60.0
 
@@ -32,6 +32,7 @@ class IndexRelease(Record):
     has_wheel: bool = True
     uploaded: str = ""  # 2024-02-01; empty where the index does not say
     pythons: tuple[str, ...] = ()  # those that it has wheels for, where it has no other
+    url: str = ""  # of the file that was read
 
 
 def find_index_release(
@@ -52,7 +53,9 @@ def read_index_release(
     ``platform``: as the resolver calls it; without one, whether it has a wheel is said for this machine.
     """
     request = ResolutionRequest((f"{name}{specifier}",), {}, {}, (), python, platform)
-    key = resolution_cache.resolution_cache_key(host, ("dated release", name, specifier, python, platform), settings)
+    key = resolution_cache.resolution_cache_key(
+        host, ("release with its address", name, specifier, python, platform), settings
+    )
     cached = resolution_cache.load_cached_answer(host, key)
     if cached is not None:
         try:
@@ -99,8 +102,9 @@ def _read_release(host: HostAccess, listed: dict[str, Any], settings: uv.UvSetti
     wheels = [one for one in listed.get("wheels", ()) if isinstance(one, dict)]
     entry = wheels[0] if wheels else listed["sdist"]
     url = parse_file_entry(entry)[1]
-    cafile = settings.env.get("SSL_CERT_FILE") or unredacted_variables(host).get("SSL_CERT_FILE", "")
-    found = parse_metadata(fetch_release_metadata(url, index_authorization(url, settings), cafile or ""))
+    found = parse_metadata(
+        fetch_release_metadata(url, index_authorization(url, settings), _find_cafile(host, settings))
+    )
     return IndexRelease(
         name=str(listed["name"]),
         version=str(listed["version"]),
@@ -109,7 +113,18 @@ def _read_release(host: HostAccess, listed: dict[str, Any], settings: uv.UvSetti
         has_wheel=bool(wheels),
         uploaded=str(entry.get("upload-time") or "")[:10],
         pythons=() if "sdist" in listed else _list_wheel_pythons(wheels),
+        url=url,
     )
+
+
+def imports_torch(host: HostAccess, release: IndexRelease, settings: UvSettings) -> bool:
+    """Whether the code of a release imports torch, which its metadata need not name."""
+    auth, cafile = index_authorization(release.url, settings), _find_cafile(host, settings)
+    return bool(release.url) and release_imports_torch(release.url, auth, cafile)
+
+
+def _find_cafile(host: HostAccess, settings: UvSettings) -> str:
+    return settings.env.get("SSL_CERT_FILE") or unredacted_variables(host).get("SSL_CERT_FILE", "")
 
 
 def _list_wheel_pythons(wheels: list[dict[str, Any]]) -> tuple[str, ...]:

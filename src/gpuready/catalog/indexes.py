@@ -56,6 +56,12 @@ def packages_needing_torch() -> frozenset[str]:
     return frozenset(built | {row["name"] for row in load_catalog("indexes")["asks_torch"]})
 
 
+def find_repository(name: str) -> dict[str, Any] | None:
+    """Return the row of a package that comes from its repository alone, whatever an index has under its name."""
+    wanted = packages.canonical_package_name(name)
+    return next((row for row in load_catalog("indexes")["asks_torch"] if row["name"] == wanted and "git" in row), None)
+
+
 def _is_sdist_only(row: dict[str, Any]) -> bool:
     known = row.get("version", ())
     return bool(known) and all(one.get("dist") == "sdist-only" for one in known)

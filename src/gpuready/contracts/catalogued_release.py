@@ -22,21 +22,21 @@ def judge_by_catalogue(contract: Contract) -> Contract:
 
 
 def add_catalogued_needs(advised: Contract, is_installed: bool = False) -> Contract:
-    """Return a borrowed contract with what the catalogue has of its version's own release: its GPUs, and torch behind an extra.
+    """Return a borrowed contract with what the catalogue has of its version's own release: its GPUs, wheels, and torch behind an extra.
 
-    ``is_installed``: what it has wheels for is no question, since it may have been built.
+    ``is_installed``: its GPUs alone, since it may have been built, and its metadata tells the rest.
     """
     name = advised.distribution or advised.framework
-    found = find_release(name, advised.version)
-    if found is None:
+    version, row = find_release(name, advised.version) or ("", {})
+    if not row:
         return advised
-    version, row = found
-    cite = f"METADATA of {name} {version}"
-    wheels = () if is_installed else _wheel_needs(row, name, version)
-    own = _join_needs([*_stated_needs(row, cite), *_gap_needs(row, cite), *wheels])
-    own += _capability_floor(name, version)
-    replaced = {need.key for need in own} | ({"torch.cuda"} if "torch" in row else set())
-    replaced |= set() if row.get("source_only") else WHEEL_FACTS
+    cite, own = f"METADATA of {name} {version}", _capability_floor(name, version)
+    replaced = {need.key for need in own}
+    if not is_installed:
+        stated = [*_stated_needs(row, cite), *_gap_needs(row, cite), *_wheel_needs(row, name, version)]
+        own = _join_needs(stated) + own
+        replaced |= {need.key for need in own} | ({"torch.cuda"} if "torch" in row else set())
+        replaced |= set() if row.get("source_only") else WHEEL_FACTS
     kept = [need for need in advised.needs if _is_kept(need, replaced)]
     wanted = [f"{NEED_WORDS[need.key]} {need.want}" for need in own if need.key in NEED_WORDS]
     says = f"{advised.says}; of its own: {', '.join(wanted)} ({cite})" if wanted else advised.says

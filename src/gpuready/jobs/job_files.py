@@ -18,7 +18,7 @@ from gpuready.jobs import (
 )
 from gpuready.jobs.config_reader import ConfigReader, JobSettings, short_repr
 from gpuready.jobs.known_keys import find_key_problems
-from gpuready.jobs.roll_colossalai import find_plugin_in_script, read_zero_from_name
+from gpuready.jobs.roll_colossalai import read_script, read_zero_from_name
 from gpuready.model.record import Record
 from gpuready.system import AccessError
 
@@ -82,8 +82,9 @@ def load_job_file(path: str, read: Callable[[str], str | None], flag: str = "") 
 
 
 def make_job_file(path: str, config: dict[str, Any]) -> JobFile:
-    is_script = path.endswith(".py")  # only ColossalAI's are read
-    return JobFile(path, "colossalai" if is_script else _detect_kind(config), config)
+    if path.endswith(".py"):  # of scripts only ColossalAI's plugin is a job
+        return JobFile(path, "colossalai" if "plugin" in config else "", config)
+    return JobFile(path, _detect_kind(config), config)
 
 
 def _detect_kind(config: Mapping[str, Any]) -> str:
@@ -113,7 +114,7 @@ def decode_mapping(text: str, path: str, flag: str = "") -> dict[str, Any]:
         raise ValueError(f"{name} is larger than {MAX_FILE_BYTES >> 20} MiB, which no job's configuration is")
     text = text.removeprefix("\ufeff")  # byte order mark of Windows editors
     if path.endswith(".py"):
-        return find_plugin_in_script(text, name)
+        return read_script(text, name)
     if path.endswith(".sh"):
         raise ValueError(
             f"{name} is a shell script, which is not read; the script of a verl job writes its settings: "
@@ -165,6 +166,8 @@ def read_job_settings(file: JobFile) -> JobSettings:
 
 
 def describe_unknown_kind(file: JobFile) -> str:
+    if file.path.endswith(".py"):
+        return f"{file.path} makes no ColossalAI plugin with arguments that stand there in full"
     present_keys = ", ".join(short_repr(key) for key in list(file.config)[:3]) or "nothing"
     return f"{file.path} is not a training file of {KNOWN_KINDS}, nor a config.json: it has {present_keys}"
 

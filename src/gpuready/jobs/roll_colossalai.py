@@ -218,8 +218,11 @@ def _read_colossalai_plugin(reader: ConfigReader, name: str, plugin_word: str) -
         reader.set_field("offload", "optimizer", "cpu_offload")
 
 
-def find_plugin_in_script(source: str, path: str) -> dict[str, Any]:
-    """Return the plugin that a Python file creates, with its literal arguments; the text is parsed, not run."""
+def read_script(source: str, path: str) -> dict[str, Any]:
+    """Return the plugin of ColossalAI that a script creates, with its literal arguments, else what it imports and its calls say.
+
+    The text is parsed, not run.
+    """
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -232,19 +235,28 @@ def find_plugin_in_script(source: str, path: str) -> dict[str, Any]:
             value = _literal_value(node.value)
             if value is not None and node in tree.body:
                 arguments[node.targets[0].id.lower()] = value
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Call) or "plugin" in arguments:
-            continue
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    for node in calls:
         name = str(getattr(node.func, "id", getattr(node.func, "attr", "")))
-        if name.endswith("Plugin"):
-            arguments |= {k.arg: v for k in node.keywords if k.arg and (v := _literal_value(k.value)) is not None}
+        if name.endswith("Plugin") and "plugin" not in arguments:
+            arguments |= _literal_keywords(node)
             arguments["plugin"] = name
-    if not isinstance(arguments.get("plugin"), (str, dict)):
-        raise ValueError(f"{path} makes no ColossalAI plugin with arguments that stand there in full")
-    return arguments
+    if isinstance(arguments.get("plugin"), (str, dict)):
+        return arguments
+    roots = {one.name.partition(".")[0] for node in tree.body if isinstance(node, ast.Import) for one in node.names}
+    roots |= {(node.module or "").partition(".")[0] for node in tree.body if isinstance(node, ast.ImportFrom)}
+    said = {key: value for node in calls for key, value in _literal_keywords(node).items() if value is not False}
+    return {f"import {root}": True for root in roots} | said
+
+
+def _literal_keywords(call: ast.Call) -> dict[str, Any]:
+    """Return the arguments of a call that stand there in full: ``bf16=True``, ``dtype=torch.bfloat16``."""
+    return {k.arg: v for k in call.keywords if k.arg and (v := _literal_value(k.value)) is not None}
 
 
 def _literal_value(node: Any) -> Any:
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "torch":
+        return node.attr
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):

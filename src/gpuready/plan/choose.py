@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpuready import catalog
+from gpuready.catalog.kernels import find_kernel
 from gpuready.catalog.torch import TorchBuild
 from gpuready.contracts.want import may_meet_want
 from gpuready.model import Contract, Facts, Finding, versions
@@ -182,7 +183,12 @@ def _with_cpu_wanted(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def best_choice(space: SearchSpace, choices: Sequence[Choice]) -> Choice:
-    """Return the highest-ranked choice: of the newest torch, for an old release of the newest of its time or the next one."""
+    """Return the highest-ranked choice: of the newest torch, for an old release of the newest of its time or the next one.
+
+    A compiled package that is itself asked for comes with a torch that it has a wheel for, where there is one.
+    """
+    if find_kernel(space.contract.distribution):
+        choices = [one for one in choices if _has_own_wheel(space, one)] or choices
     of_its_time = [build for build, _ in choices if release_day(build) <= space.until]
     newest = (of_its_time or [build for build, _ in choices[-1 if space.until else 0 :]])[0].version
     same = [choice for choice in choices if choice[0].version == newest]
@@ -190,6 +196,14 @@ def best_choice(space: SearchSpace, choices: Sequence[Choice]) -> Choice:
     same = _keep_least(same, lambda c: len(torch_packages.list_misfits(space.platform, space.contract, *c)))
     same = _keep_least(same, lambda c: sum(k.how == "build" for k in kernels_for_choice(space, *c)))
     return min(same, key=lambda c: (_oldest_cuda_last(c[0].cuda), _rank_python(space, *c)))
+
+
+def _has_own_wheel(space: SearchSpace, choice: Choice) -> bool:
+    """Whether the compiled package that is asked for has a wheel of its release for a choice."""
+    own = space.contract.distribution, space.contract.version
+    return any(
+        k.how in ("index", "release") and (k.package, k.version) == own for k in kernels_for_choice(space, *choice)
+    )
 
 
 def _keep_least(choices: list[Choice], weigh: Any) -> list[Choice]:

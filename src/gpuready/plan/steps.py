@@ -106,8 +106,8 @@ def _framework_steps(plan: Plan, contract: Contract, folder: str) -> list[FixSte
     version = plan.packages.get(name, "")
     pin = f"{name}{plan.brackets}==" + (version or f"{contract.version}.*")
     pinned, place, _ = _pin_torch_family(plan, folder)
-    if name in TORCH_FAMILY:
-        return []
+    if name in TORCH_FAMILY or any(k.package == name and k.how in ("release", "build") for k in plan.kernels):
+        return []  # its own step installs it
     added = () if plan.lock else plan.options.get("additions", ())  # a lock has them
     until = ("--exclude-newer", plan.options["until"]) if plan.options.get("until") else ()
     run = (

@@ -178,6 +178,10 @@ def _state_torch(flag: str, text: str, arch: str) -> list[Fact]:
         stated = {"torch.build": "xpu", "torch.cuda": None}
     else:
         build = torch.find_torch_build(version, variant, arch)
+        if build is None and versions.compare_versions(version, torch.list_torch_releases()[0]) < 0:
+            return [
+                Fact(key, text, flag, "stated") for key in ("torch.version", "package.torch")
+            ]  # too old to be known
         if build is None:
             raise ValueError(
                 f"{flag}={text}: the catalogue has no such build of torch for {arch}{_list_known_builds(version, arch)}"

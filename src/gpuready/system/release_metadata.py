@@ -1,10 +1,12 @@
 """The metadata in a wheel or an sdist on an index. No code is run, and no wheel is downloaded whole."""
 
 import io
+import re
 import tarfile
 import zipfile
 from collections.abc import Iterator
 from http.client import HTTPException
+from itertools import islice
 from typing import Any
 
 from gpuready.model.metadata import parse_requires_file
@@ -16,6 +18,9 @@ from gpuready.system.process.isolation import call_within
 MAX_SDIST_BYTES = 64 << 20
 MAX_METADATA_BYTES = 4 << 20
 _METADATA_FILES = ("/PKG-INFO", ".egg-info/requires.txt")
+_CODE_FILES, MAX_CODE_FILES = (".py",), 80
+"""What of a release's code is read, the first files of its archive."""
+_IMPORTS_TORCH = re.compile(r"^[ \t]*(?:import|from)[ \t]+torch\b", re.M)
 MAX_SECONDS = 60.0
 """For all of one release: a server that sends a letter now and then is never late with the next one."""
 _TAIL_BYTES = 1 << 16
@@ -28,6 +33,23 @@ def fetch_release_metadata(url: str, auth: str = "", cafile: str = "", timeout: 
     Of a wheel only the few bytes that matter are fetched: the file beside it that many indexes have, or a range.
     """
     return call_within(lambda: _fetch(url, auth, cafile, timeout), MAX_SECONDS, "the index")
+
+
+def release_imports_torch(url: str, auth: str = "", cafile: str = "", timeout: float = 30.0) -> bool:
+    """Whether a Python file of a wheel or an sdist imports torch, by its text; False where it cannot be read."""
+    try:
+        return bool(call_within(lambda: _find_import(url, auth, cafile, timeout), MAX_SECONDS, "the index"))
+    except (AccessError, *ARCHIVE_ERRORS, HTTPException):
+        return False
+
+
+def _find_import(url: str, auth: str, cafile: str, timeout: float) -> str:
+    """Return the name of the first file that imports torch; empty where none does."""
+    if url.partition("#")[0].endswith(".whl"):
+        files = _zip_texts(RangedFile(url.partition("#")[0], auth, cafile, timeout), _CODE_FILES)
+    else:
+        files = _archive_texts(url, auth, cafile, timeout, _CODE_FILES)
+    return next((name for name, text in islice(files, MAX_CODE_FILES) if _IMPORTS_TORCH.search(text)), "")
 
 
 def _fetch(url: str, auth: str, cafile: str, timeout: float) -> str:
@@ -60,10 +82,7 @@ def _read_wheel(file: Any) -> str:
 
 def _read_sdist(url: str, auth: str, cafile: str, timeout: float) -> str:
     """Return PKG-INFO of an sdist: what its requirements were when it was made."""
-    with _open_url(url.partition("#")[0], auth, cafile, timeout) as stream:
-        data = read_whole(stream, MAX_SDIST_BYTES)
-    is_zip = zipfile.is_zipfile(io.BytesIO(data))
-    files = _zip_texts(io.BytesIO(data)) if is_zip else _tar_texts(io.BytesIO(data))
+    files = _archive_texts(url, auth, cafile, timeout, _METADATA_FILES)
     texts = {name.removeprefix("./"): text for name, text in files}
     found = next((text for name, text in texts.items() if name.count("/") == 1 and name.endswith("/PKG-INFO")), None)
     if found is None:
@@ -74,18 +93,27 @@ def _read_sdist(url: str, auth: str, cafile: str, timeout: float) -> str:
     return "".join(f"Requires-Dist: {one}\n" for one in parse_requires_file(listed)) + found
 
 
-def _zip_texts(file: Any) -> Iterator[tuple[str, str]]:
+def _archive_texts(
+    url: str, auth: str, cafile: str, timeout: float, ends: tuple[str, ...]
+) -> Iterator[tuple[str, str]]:
+    with _open_url(url.partition("#")[0], auth, cafile, timeout) as stream:
+        data = io.BytesIO(read_whole(stream, MAX_SDIST_BYTES))
+    return _zip_texts(data, ends) if zipfile.is_zipfile(data) else _tar_texts(data, ends)
+
+
+def _zip_texts(file: Any, ends: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     with zipfile.ZipFile(file) as archive:
         for name in archive.namelist():
-            if name.endswith(_METADATA_FILES):
+            if name.endswith(ends):
                 with archive.open(name) as member:
                     yield name, _decode(member.read(MAX_METADATA_BYTES))
 
 
-def _tar_texts(file: Any) -> Iterator[tuple[str, str]]:
+def _tar_texts(file: Any, ends: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    file.seek(0)
     with tarfile.open(fileobj=file) as archive:
         for entry in list_tar_members(archive):
-            member = archive.extractfile(entry) if entry.name.endswith(_METADATA_FILES) and entry.isfile() else None
+            member = archive.extractfile(entry) if entry.name.endswith(ends) and entry.isfile() else None
             if member is not None:
                 yield entry.name, _decode(member.read(MAX_METADATA_BYTES))
 

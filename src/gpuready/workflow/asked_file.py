@@ -17,7 +17,8 @@ from gpuready.containers.environment_files import EnvironmentFile, read_environm
 from gpuready.containers.installs import parse_requirements_file
 from gpuready.contracts.catalogued_release import make_torch_contract
 from gpuready.contracts.pins import marker_environment
-from gpuready.jobs.job_files import decode_mapping
+from gpuready.jobs.job_facts import find_job_needs
+from gpuready.jobs.job_files import decode_mapping, load_job_file
 from gpuready.model import NOT_STATED, Contract, Fact, Facts
 from gpuready.model.plan import LockedPackage, Plan, PlanConflict, UnresolvedCause
 from gpuready.model.versions import major_minor, satisfies_specifier
@@ -47,14 +48,15 @@ def sort_asked_files(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     frameworks: list[str] = []
     files: dict[str, str] = {}
     for word in words:
-        if names := _frameworks_of_script(word) if word.endswith(".py") else []:
-            frameworks += names
+        names = _frameworks_of_script(word) if word.endswith(".py") else []
+        frameworks += names
+        if names and not any(find_job_needs(load_job_file(word, read_named_file))):
             continue
         option = _option_of_file(word)
         if option in files:
             raise Refused(f"{files[option]} and {word} are files of the same kind: check them one at a time")
         files |= {option: word} if option else {}
-        frameworks += [] if option else [word]
+        frameworks += [] if option or names else [word]
     return frameworks, files
 
 
@@ -149,7 +151,7 @@ def find_release_conflict(facts: Facts, specs: Sequence[FrameworkSpec], note: Ca
     torch = str(facts.value_if_known("package.torch") or "")
     is_default = _default_torch(torch.partition("+")[0], facts) == torch
     words += [f"torch=={torch.partition('+')[0] if is_default else torch}"] if torch else []
-    file = EnvironmentFile("the question", parse_requirements_file("\n".join(words), "").pins, words=tuple(words))
+    file = EnvironmentFile("what was asked for", parse_requirements_file("\n".join(words), "").pins, words=tuple(words))
     resolved, first, pythons = _resolve_on_usual_pythons(facts, file, note) if words else ([], None, [])
     is_proof = not resolved and isinstance(first, PlanConflict)
     return _make_conflict(facts, file, first, pythons, note) if is_proof else None

@@ -6,10 +6,11 @@ from typing import Any
 
 from gpuready import contracts, system
 from gpuready.apply import uv
-from gpuready.apply.index_release import IndexRelease, find_index_release, read_index_release
+from gpuready.apply.index_release import IndexRelease, find_index_release, imports_torch, read_index_release
 from gpuready.apply.resolution_request import exact_specifier
 from gpuready.apply.uv import UvSettings
 from gpuready.apply.wheel_search import find_wheels
+from gpuready.catalog import indexes
 from gpuready.catalog.torch import newest_torch
 from gpuready.contracts.catalogued_release import (
     add_catalogued_needs,
@@ -154,6 +155,9 @@ def choose_package_contract(
         return pin_exact_version(bare, version, None) if version else bare
     if framework in requires or find_release is None or facts.value_if_known(f"package.{framework}"):
         return contract_choice.choose_contract(facts, framework, version, None)
+    if own := indexes.find_repository(framework):
+        build = f"uv pip install --no-build-isolation git+{own['git']}"
+        raise Refused(f"{framework}: {own['why']}: `{build}`, with nvcc, after the torch of `gpuready plan torch`")
     release = find_release(framework, version)
     if release is None:
         raise find_release.refuse_missing(framework, version)
@@ -165,6 +169,10 @@ def choose_package_contract(
         return by_extra
     if find_release.brings_torch(contract):
         return make_for_gpus(contract, f"{framework} {release.version} brings torch by what it requires")
+    if imports_torch(find_release.host, release, find_release.settings):
+        return make_for_gpus(
+            contract, f"files of {framework} {release.version}: they import torch, and its metadata does not name it"
+        )
     extras = ", ".join(f"{framework}[{one}]" for one in list_torch_extras(contract))
     only = f"; with an extra it does: {extras}" if extras else ""
     near = "" if only else suggest_nearest(framework, contracts.list_frameworks())
@@ -183,7 +191,7 @@ def list_older_releases(facts: Facts, contract: Contract, find_release: ReleaseF
         if release is None or not release.has_wheel:
             return
         version = release.version
-        yield choose_package_contract(facts, name, version, find_release)
+        yield pin_exact_version(choose_package_contract(facts, name, version, find_release), version, None)
 
 
 def _release_pins(facts: Facts, release: IndexRelease) -> tuple[list[str], str, dict[str, str]]:
