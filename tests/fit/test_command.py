@@ -213,8 +213,12 @@ def test_diagnose_gives_the_exact_change_for_the_file(folder):
 
 def test_diagnose_gives_a_command_where_no_tried_change_fits(folder):
     """Far too large for the card of the log, whose name is told by its memory."""
-    (folder / "train.log").write_text("Traceback (most recent call last):\n" + OOM.replace("11.63", "79.10"))
-    (folder / "full.yml").write_text("base_model: NousResearch/Meta-Llama-3-8B\nmicro_batch_size: 4\nbf16: true\n")
+    (folder / "train.log").write_text(
+        "Traceback (most recent call last):\n" + OOM.replace("11.63", "79.10").replace("10.50", "70.00")
+    )
+    (folder / "full.yml").write_text(
+        "base_model: NousResearch/Meta-Llama-3-8B\nmicro_batch_size: 4\nsequence_len: 4096\nbf16: true\n"
+    )
     found = json.loads(gpuready("diagnose", "train.log", "--config", "full.yml", "--json", cwd=folder).out)
     assert found["fix"][0]["run"][:5] == ["gpuready", "fit", "full.yml", "--on", "a100"]
 
