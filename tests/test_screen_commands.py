@@ -8,13 +8,14 @@ import shutil
 import subprocess
 import sys
 import venv
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from gpuready.cli import parser
 from gpuready.commands import COMMAND_MODULES
-from tests.running import call_gpuready
+from tests.running import Run, call_gpuready
 
 GOLDENS = sorted(Path(__file__).parent.glob("*/golden/*.txt"))
 SGR = re.compile(r"(?:\x1b|␛)\[[0-9;]*m")
@@ -139,11 +140,17 @@ def place(tmp_path_factory) -> Path:
     return folder
 
 
+@cache
+def ask(place: Path, *words: str) -> Run:
+    """What a command says: many screens print the same one, and none of them changes anything."""
+    return call_gpuready(*words, cwd=place)
+
+
 @pytest.mark.parametrize("asked", SITUATIONS)
 def test_a_printed_command_works_where_it_was_printed(asked, place):
     """Every command of ours on the screen is run in the folder where it was printed, and is about the same question."""
     words = asked.split()
-    shown = call_gpuready(*words, cwd=place)
+    shown = ask(place, *words)
     own = [one for one in map(split_words, find_commands(shown.out)) if one[0] == "gpuready"]
     assert own or asked.startswith(SILENT), shown
     # What a step makes first is not there yet, and a new environment takes minutes: tests/apply installs really.
@@ -154,7 +161,7 @@ def test_a_printed_command_works_where_it_was_printed(asked, place):
                 assert value_of(flag, command) in (value_of(flag, words), *command[2:3]), f"{command} is about another"
         if "--undo" in command:  # nothing was done yet: tests/workflow takes fixes back
             continue
-        ran = call_gpuready(*command[1:], *DRY.get(command[1], []), cwd=place)
+        ran = ask(place, *command[1:], *DRY.get(command[1], []))
         assert ran.code in (0, 1, 3) and ran.out and not ran.err, (command, ran.err)
         assert "nothing that gpuready can change here" not in ran.out, command
 

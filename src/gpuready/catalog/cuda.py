@@ -4,7 +4,7 @@ Drivers are Linux drivers, where no system is named. A bare branch (``580``) sta
 """
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from gpuready.catalog import load_catalog
@@ -77,6 +77,7 @@ def list_release_drivers() -> list[str]:
     return [_row_driver(row) for row in _cuda_rows().values()]
 
 
+@lru_cache(1024)  # of the same driver, for each build of torch
 def driver_runs_cuda(
     driver: str, cuda: str, compat: bool = False, datacentre: bool = True, system: object = "linux"
 ) -> bool | None:

@@ -1,6 +1,6 @@
 """Releases of the frameworks: what each requires (``tools/list_releases.py``), and the command that starts a job."""
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from gpuready.catalog import load_catalog
@@ -20,6 +20,7 @@ def list_releases(name: str) -> list[str]:
     return [version for version, row in rows.items() if not row.get("withdrawn")]
 
 
+@lru_cache(256)  # a plan asks for the same few, hundreds of times
 def find_release(name: str, version: str) -> tuple[str, dict[str, Any]] | None:
     """Return a release and its row, a withdrawn one too; of a version that leaves parts out (``0.8``) the newest patch, else None."""
     known = _rows_by_version(canonical_package_name(name))

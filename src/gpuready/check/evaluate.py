@@ -40,7 +40,7 @@ class TrackedFacts(Facts):
     __slots__ = ("keys_read",)
 
     def __init__(self, facts: Facts):
-        self._facts, self.host, self.otherwise = facts._facts, facts.host, facts.otherwise
+        self._facts, self._absent, self.host, self.otherwise = facts._facts, facts._absent, facts.host, facts.otherwise
         self.keys_read: dict[str, None] = {}
 
     def fact(self, key: str) -> Fact:

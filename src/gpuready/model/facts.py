@@ -50,10 +50,11 @@ class UnknownFactError(Exception):
 class Facts:
     """An immutable mapping of key to Fact, for one host."""
 
-    __slots__ = ("_facts", "host", "otherwise")
+    __slots__ = ("_absent", "_facts", "host", "otherwise")
 
     def __init__(self, facts: Iterable[Fact], host: str = "", otherwise: str = "nothing looked for it"):
         self._facts: dict[str, Fact] = {f.key: f for f in facts}
+        self._absent: dict[str, Fact] = {}  # asked for by many rules, made once
         self.host = host
         self.otherwise = otherwise  # gap of every fact that is not listed
 
@@ -73,14 +74,12 @@ class Facts:
 
     def fact(self, key: str) -> Fact:
         """The fact itself, gap or not. A package missing from the listing is absent, not unknown."""
-        found = self._facts.get(key)
-        if found is not None:
-            return found
-        family = key.partition(".")[0]
-        listing = self._facts.get(_LISTING_FACTS.get(family, ""))
-        if listing is None:
-            return Fact(key, None, gap=self.otherwise)
-        return Fact(key, None, listing.source, listing.how, listing.gap)
+        found = self._facts.get(key) or self._absent.get(key)
+        if found is None:
+            listing = self._facts.get(_LISTING_FACTS.get(key.partition(".")[0], ""))
+            evidence = (listing.source, listing.how, listing.gap) if listing else ("", "read", self.otherwise)
+            found = self._absent[key] = Fact(key, None, *evidence)
+        return found
 
     def value(self, key: str) -> Any:
         """The value, or None where it is absent; raises UnknownFactError where it is unknown."""
@@ -97,7 +96,7 @@ class Facts:
     def without_tracking(self) -> Facts:
         """The same facts without tracking of the keys that are read."""
         same = Facts((), self.host, self.otherwise)
-        same._facts = self._facts
+        same._facts, same._absent = self._facts, self._absent
         return same
 
     def with_facts(self, *facts: Fact) -> Facts:

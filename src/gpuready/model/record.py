@@ -100,7 +100,8 @@ class Record(metaclass=_RecordMeta):
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some fields changed."""
-        return type(self)(**{f: getattr(self, f) for f in type(self)._fields} | changes)
+        values = [changes.pop(f) if f in changes else getattr(self, f) for f in type(self)._fields]
+        return type(self)(*values, **changes)
 
     def to_json(self) -> dict[str, Any]:
         return {f: _to_plain_json(getattr(self, f)) for f in type(self)._fields}

@@ -5,6 +5,7 @@ A rule is a module (``gpu/gpu_lost.py``). A rule that only a log can trigger sta
 """
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from importlib import import_module
 
 from gpuready.catalog import load_table
@@ -32,6 +33,7 @@ def list_required_facts() -> dict[str, tuple[str, ...]]:
     return required
 
 
+@cache
 def load_rule(code: str) -> Rule:
     """Load the rule of a code; KeyError for an unknown code."""
     if code not in list_rule_modules():
@@ -54,6 +56,7 @@ def list_codes() -> list[str]:
     return sorted(codes, key=lambda code: (FAMILIES.index(code[:3]), code))
 
 
+@cache
 def required_facts(code: str) -> tuple[str, ...]:
     if code not in list_rule_modules():
         return ("log.signs",)
