@@ -63,7 +63,7 @@ def _grows(pattern: re.Pattern[str], before: str, again: str, end: str, anywhere
 
     for size in (*range(18, 27), 100, 400, 2048):  # from small to large: an exponential one would never come back
         seconds = taken(size)
-        if seconds > 30 * QUICK and taken(size) > 30 * QUICK:
+        if seconds > 100 * QUICK and taken(size) > 100 * QUICK:
             return True
     if seconds < QUICK or taken(4096) < 7 * taken(1024):
         return False

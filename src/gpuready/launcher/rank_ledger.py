@@ -97,9 +97,9 @@ class RankState:
     def strip_prefix(self, line: str) -> str:
         """Leave out what a logger writes before each line of a traceback; its digits may differ from line to line."""
         found = _LOGGED.match(line) if _TRACEBACK_STARTS[0] in line else None
-        self.prefix = _DIGIT.sub("0", found[1]) if found else self.prefix
+        self.prefix = re.sub(r"\d", "0", found[1]) if found else self.prefix
         size = len(self.prefix)
-        return line[size:] if size and _DIGIT.sub("0", line[:size]) == self.prefix else line
+        return line[size:] if size and re.sub(r"\d", "0", line[:size]) == self.prefix else line
 
     def describe_stand(self) -> str:
         """Say that it is stopped or in uninterruptible sleep; empty where it was not for the last beats."""
@@ -109,7 +109,7 @@ class RankState:
         return f"{words} (state {states.pop()}{waits})" if words and len(self.beats) >= STAND_BEATS else ""
 
 
-_LOGGED, _DIGIT = re.compile(r"(.*[\])}:|>-]\s*)Traceback"), re.compile(r"\d")
+_LOGGED = re.compile(r"(.*[\])}:|>-]\s*)Traceback")
 """``[2026-11-19 10:00:00][worker][ERROR] Traceback (most recent call last):``"""
 
 

@@ -42,10 +42,11 @@ _NAMED = re.compile(
 _OF_RANK = re.compile(r"Traceback \(most recent call last\): \(RANK (\d+)\)")
 _OF_RANKS, _ITEMS = re.compile(r"\branks?\b", re.IGNORECASE), re.compile(r"[\[{(]([^\[\](){}]+)[\])}]")
 _OTHER_SIZE = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
-_FRAME, _OF_LIBRARY = re.compile(r'  File "(.+)", line (\d+) in '), re.compile(r"/torch/|-packages/|/lib/python3")
+_OF_LIBRARY = re.compile(r"/torch/|-packages/|/lib/python3")
+_FRAME = re.compile(r'  File "(.+)", line (\d+) in ')
 """``  File "/j/train.py", line 7 in step``, as faulthandler shows it, the innermost first"""
 _NUMBER, _OWN_RANK = re.compile(r"\d+"), re.compile(r"\[?\brank\W{0,3}\d+\]?:?", re.IGNORECASE)
-_FRACTION = re.compile(r"\d+[.:]\d[\d.:,]*(?:e[-+]?\d+)?")
+_FRACTION = re.compile(r"(?<!\d)\d+[.:]\d[\d.:,]*(?:e[-+]?\d+)?")
 """``12:00:31,204``, ``3.1e-05``: what lines of the same step have of their own"""
 _NOT_FINITE = re.compile(r"(?<![\w.])[-+]?(?:nan|inf(?:inity)?)\b", re.IGNORECASE)
 _COLLECTIVE = re.compile(r"distributed_c10d\.py\", line \d+,? in ([a-z]\w*)")
