@@ -194,3 +194,38 @@ def test_a_run_that_ends_with_a_complaint_of_any_kind_is_not_healthy(end):
     steps = "".join(f"{{'loss': {2 - i / 50:.2f}, 'epoch': {i / 100:.2f}}}\n" for i in range(40))
     assert diagnose(steps).verdict == "healthy" != diagnose(f"{steps}{end}\n").verdict
     assert diagnose(f"{steps}exit code: 0\n").verdict == "healthy"
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "sure"),
+    [
+        ("_pickle.UnpicklingError: invalid load key, 'v'.", "corrupt-or-lfs-weights", True),
+        ("_pickle.UnpicklingError: invalid load key, '\\x1a'.", "corrupt-or-lfs-weights", False),
+        ("ModuleNotFoundError: No module named 'numba.decorators'", "version-conflict", True),
+        (
+            USERS.format("x.eval()", "AttributeError: 'NoneType' object has no attribute 'eval'"),
+            "not-environment",
+            False,
+        ),
+        (
+            FRAME.format("transformers") + "TypeError: DPOTrainer.log() takes 2 positional arguments but 3 were given",
+            "trl-api-change",
+            True,
+        ),
+        (
+            "nvidia-container-cli: initialization error: nvml error: driver/library version mismatch: unknown\n"
+            "Error: failed to start containers: llama\n",
+            "driver-library-mismatch",
+            True,
+        ),
+    ],
+)
+def test_how_sure_a_message_is(text, cause, sure):
+    found = diagnose(text)
+    assert (found.cause, found.confidence >= 0.8) == (cause, sure), (found.cause, found.confidence)
+
+
+def test_an_engine_that_refuses_what_it_lists_is_broken_itself():
+    words = "ValueError: Model architectures ['{}'] are not supported for now. Supported architectures: ['LlamaForCausalLM']"
+    assert diagnose(words.format("NewForCausalLM")).cause == "transformers-too-old"
+    assert diagnose(words.format("LlamaForCausalLM")).cause != "transformers-too-old"

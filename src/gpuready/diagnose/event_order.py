@@ -120,6 +120,7 @@ class EventOrder:
         if not ends or suspect.failure in chains:
             return True
         mere = ("",) if suspect.strength != "clue" else ("", "launcher")
+        by_itself = by_itself and any(failures[n].frames for n in ends)  # else the end is a bare line, of who gives up
         return any(
             m.failure in chains or m.line.place not in mere or (not by_itself and self._is_before_end(m, ends))
             for m in suspect.seen

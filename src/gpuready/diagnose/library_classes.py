@@ -23,7 +23,7 @@ _EXACT_CLASSES = (
     ("bitsandbytes", LazyRegex(r"(?:Linear(?:4bit|8bitLt|NF4|FP4)|Params4bit|Int8Params)$")),
     ("vllm", LazyRegex(r"(?:(?:Async)?EngineArgs|(?:Async)?LLM(?:Engine)?|SamplingParams|GuidedDecodingParams|PoolingParams|(?:Scheduler|Parallel|Cache|Vllm|LoRA)Config|GPUModelRunner)$")),
     ("datasets", LazyRegex(r"(?:Iterable)?Dataset(?:Dict|Info)?$|LazyRow$|LazyBatch$|ClassLabel$")),
-    ("diffusers", LazyRegex(r"\w{2,60}(?:Diffusion\w{0,20}Pipeline|DiffusionPipeline)$|(?:FlowMatch|DDIM|DDPM|Euler|DPM|PNDM|LCM)\w{0,40}Scheduler$|UNet\dDCondition(?:Model|Output)$|AutoencoderKL\w{0,20}$|FrozenDict$")),
+    ("diffusers", LazyRegex(r"\w{2,60}(?:Diffusion\w{0,20}Pipeline|DiffusionPipeline)$|(?:FlowMatch|DDIM|DDPM|Euler|DPM|PNDM|LCM)\w{0,40}Scheduler$|UNet\dDCondition(?:Model|Output)$|VaeImageProcessor$|\w{0,30}AttnProcessor\w{0,12}$|\w{2,40}Transformer[23]DModel$|AutoencoderKL\w{0,20}$|FrozenDict$")),
     ("sentence_transformers", LazyRegex(r"SentenceTransformer\w{0,30}$|CrossEncoder$")),
     ("pytorch_lightning", LazyRegex(r"Lightning(?:Module|DataModule|CLI|Fabric)$|\w{0,30}(?:TensorBoard|Wandb|CSV)Logger$")),
     ("deepspeed", LazyRegex(r"(?:DeepSpeed\w{3,40}|FP16_\w{5,30}Optimizer|BF16_Optimizer)$")),

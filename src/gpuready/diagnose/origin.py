@@ -54,10 +54,10 @@ ELISIONS = ("...", "…", "[...]", "[…]", "<...>", "..", "xxx", "***", "path",
 KNOWN_PACKAGES = frozenset((
     "accelerate", "apex", "axolotl", "bitsandbytes", "colossalai", "cv2", "datasets", "deepspeed", "detectron2", "dgl", "diffusers",
     "fairseq", "flash_attn", "flashinfer", "flax", "gradio", "gym", "gymnasium", "h5py", "huggingface_hub", "hydra", "jax", "jaxlib", "keras",
-    "langchain", "lightning", "llamafactory", "matplotlib", "megatron", "mmcv", "mmdet", "mmengine", "nemo", "numpy", "omegaconf", "openai",
+    "kornia", "langchain", "librosa", "lightning", "llamafactory", "matplotlib", "megatron", "mmcv", "mmdet", "mmengine", "nemo", "numba", "numpy", "omegaconf", "onnx", "onnxruntime", "openai",
     "openrlhf", "optax", "optimum", "paddle", "pandas", "peft", "pyarrow", "pydantic", "pytorch_lightning", "ray", "requests", "roll",
-    "safetensors", "scipy", "sentence_transformers", "setuptools", "sglang", "sklearn", "swift", "tensorflow", "timm", "tokenizers", "torch",
-    "torch_geometric", "torchvision", "torchaudio", "torchtext", "transformer_engine", "transformers", "triton", "trl", "unsloth",
+    "safetensors", "scipy", "sentence_transformers", "setuptools", "sglang", "sklearn", "swift", "tensorflow", "tensorrt", "timm", "tokenizers", "torch",
+    "torch_geometric", "torchmetrics", "torchvision", "torchaudio", "torchtext", "transformer_engine", "transformers", "triton", "trl", "ultralytics", "unsloth",
     "unsloth_zoo", "urllib3", "verl", "vllm", "xformers"))  # fmt: skip
 _NETWORK_PACKAGES = ("requests", "urllib3", "httpx", "httpcore", "aiohttp", "anyio", "socket", "ssl", "grpc")
 _NETWORK_TYPES = LazyRegex(
@@ -291,7 +291,7 @@ def _blames_input(failure: LoggedException, on_stack: bool) -> bool:
         return True
     if not on_stack:
         return False
-    if name == "typeerror" and "'NoneType'" in message:
+    if name in ("typeerror", "attributeerror") and "'NoneType'" in message:
         return True
     if name in _DATA_ERRORS:
         return True

@@ -157,9 +157,11 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
 
 
 def _shows_call(complaint: Complaint, failure: LoggedException) -> bool:
-    """Whether the line of an installed package itself passes by name what was refused."""
-    frame = next(calling_frames(failure))[0]
-    return complaint.kind == "parameter" and f"{complaint.name}=" in frame.code and "-packages" in frame.file
+    """Whether an installed package itself passes by name what was refused, or calls the class of another otherwise than it takes."""
+    frame, caller = next(calling_frames(failure))
+    is_passed = complaint.kind == "parameter" and f"{complaint.name}=" in frame.code
+    is_called = complaint.kind in ("count", "required") and _provider(complaint) not in ("", caller)
+    return (is_passed or is_called) and "-packages" in frame.file
 
 
 def _conflict_of_missing(
