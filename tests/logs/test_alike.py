@@ -229,3 +229,30 @@ def test_an_engine_that_refuses_what_it_lists_is_broken_itself():
     words = "ValueError: Model architectures ['{}'] are not supported for now. Supported architectures: ['LlamaForCausalLM']"
     assert diagnose(words.format("NewForCausalLM")).cause == "transformers-too-old"
     assert diagnose(words.format("LlamaForCausalLM")).cause != "transformers-too-old"
+
+
+PYDANTIC = (
+    '  File "/v/lib/python3.10/site-packages/pydantic/_internal/_model_construction.py", line 2, in __getattr__\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (
+            f"Traceback (most recent call last):\n{PYDANTIC}    raise A(b)\nAttributeError: __config__",
+            "version-conflict",
+        ),
+        ("Exception: data did not match any variant of untagged enum ModelWrapper at line 1", "version-conflict"),
+        ("ValueError: Expected input batch_size (32) to match target batch_size (64).", "not-environment"),
+        ("AttributeError: 'Namespace' object has no attribute 'weights'", "not-environment"),
+        ("a.b.MisconfigurationException: No 'test_dataloader()' method defined.", "not-environment"),
+        (
+            "ImportError: /v/xformers/flash_attn_3/_C.so: undefined symbol: _ZN3c104cuda9SetDeviceEab",
+            "ext-abi-mismatch",
+        ),
+    ],
+)
+def test_whose_the_refusal_is(text, cause):
+    found = diagnose(text)
+    assert (found.cause, found.confidence >= 0.8) == (cause, True), (found.cause, found.confidence)

@@ -167,15 +167,9 @@ _INPUT_REFUSED = ("valueerror", "validationerror", "scannererror", "parsererror"
                   "templateerror", "templatesyntaxerror", "badrequesterror", "invalidrequesterror", "unprocessableentityerror")  # fmt: skip
 """Types with which a package refuses its input: a configuration, a file, an argument."""
 
-_CONFIG_FILES = (
-    "scannererror",
-    "yamlerror",
-    "tomldecodeerror",
-    "configkeyerror",
-    "configattributeerror",
-    "missingmandatoryvalue",
-)
-"""Types of a configuration file that cannot be read: nothing but the file is at fault."""
+_CONFIG_FILES = ("scannererror", "yamlerror", "tomldecodeerror", "configkeyerror", "configattributeerror", "missingmandatoryvalue",
+                 "misconfigurationexception")  # fmt: skip
+"""Types of a configuration that cannot be read or used: nothing but it is at fault."""
 
 _CONFIG_TYPES = LazyRegex(
     r"\w{0,30}(?:config\w{0,12}|argument|option|parameter|usage|validation)\w{0,12}(?:error|exception)$"
