@@ -68,17 +68,8 @@ def parse_native_error(text: str) -> tuple[str, str] | None:
 
 
 _OTHER_KEYS = (
-    "terminat",
-    "panicked at",
-    "assertion",
-    "check failed",
-    "build stopped",
-    "***",
-    "×",
-    "ld: ",
-    "ld.",
-    "cannot import name",
-)
+    "terminat", "panicked at", "assertion", "check failed", "build stopped", "***", "×", "ld: ", "ld.", "cannot import name",
+)  # fmt: skip
 
 
 def continues_native_error(text: str) -> bool:
