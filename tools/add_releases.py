@@ -13,13 +13,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 ROOT = Path(__file__).resolve().parent.parent / "src"
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
+
+from refresh.text import loads  # noqa: E402
 
 from gpuready.system.imports.package_source import is_wanted_member, make_package_source  # noqa: E402
 from gpuready.workflow.contract_draft import read_file_row, read_release_row, version_line  # noqa: E402
@@ -72,7 +69,7 @@ def write_table(path: Path, rows: list[dict[str, Any]]) -> None:
     """Add rows to a table, or replace those of the same version; versions stay in order."""
     from packaging.version import Version
 
-    known = tomllib.loads(path.read_text(encoding="utf-8"))["release"] if path.exists() else []
+    known = loads(path.read_text(encoding="utf-8"))["release"] if path.exists() else []
     merged = {row["version"]: row for row in [*known, *rows]}
     ordered = [merged[version] for version in sorted(merged, key=Version)]
     path.parent.mkdir(exist_ok=True)

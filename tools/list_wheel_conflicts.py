@@ -25,11 +25,6 @@ from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [path for path in (str(HERE), str(HERE.parent / "src")) if path not in sys.path]
 
@@ -37,6 +32,7 @@ from packaging.specifiers import SpecifierSet  # noqa: E402
 from packaging.utils import canonicalize_name  # noqa: E402
 from packaging.version import Version  # noqa: E402
 from refresh.index import File, Index, best, configured  # noqa: E402
+from refresh.text import loads  # noqa: E402
 from refresh.wheel import Trouble  # noqa: E402
 
 from gpuready.catalog import catalog_date  # noqa: E402
@@ -46,7 +42,7 @@ from gpuready.system.imports.numpy_abi import KNOWS_NUMPY_TWO, USES_NUMPY  # noq
 TARGET = HERE.parent / "src" / "gpuready" / "catalog" / "wheels.toml"
 HEAD = "# Read from the files of an index by tools/list_wheel_conflicts.py; do not edit by hand.\nschema = 1\n"
 MONTHS = 60
-NAMES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+NAMES = loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 PROVIDERS: dict[str, str] = NAMES["providers"]
 STARTS: dict[str, str] = dict.fromkeys(NAMES["compiled"]["names"], "") | NAMES["starts"]
 MANY_FILES = 700
@@ -83,7 +79,7 @@ def main(words: list[str] | None = None) -> int:
     except Trouble as bad:
         print(f"list_wheel_conflicts: {bad}; nothing was written", file=sys.stderr)
         return 2
-    known = tomllib.loads(asked.output.read_text(encoding="utf-8")) if asked.output.exists() else {}
+    known = loads(asked.output.read_text(encoding="utf-8")) if asked.output.exists() else {}
     kept = [
         row for row in (*known.get("import", ()), *known.get("libraries", ())) if _subject(row) not in asked.packages
     ]

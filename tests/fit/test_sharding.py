@@ -6,14 +6,18 @@ import pytest
 
 from gpuready.fit.job.known_models import find_model_config
 from gpuready.fit.job.records import H200, FitJob
-from gpuready.fit.search.prediction import phase_stacks, predict_job
+from gpuready.fit.search.prediction import predict_job
 from tests.fit.asking import SMALL
 
 QLORA = {"method": "qlora", "fsdp": True, "checkpointing": "nonreentrant", "precision": "bf16", "seq": 512}
 
 
+def phase_stacks(job: FitJob):
+    return predict_job(job, H200).stacks
+
+
 def lasting(job: FitJob) -> int:
-    return phase_stacks(job, H200)["optimizer step"]["parameters"]
+    return phase_stacks(job)["optimizer step"]["parameters"]
 
 
 def test_the_4_bit_base_is_shared_and_its_scales_are_not():
@@ -39,7 +43,7 @@ def test_8_bit_codes_stay_whole():
 
 def test_fsdp1_gathers_in_place_and_fsdp2_copies_out():
     job = FitJob(SMALL, fsdp=True, world=4, seq=256)
-    gathered = {n: phase_stacks(job.replace(fsdp_version=n), H200)["forward"]["gathered weights"] for n in (1, 2)}
+    gathered = {n: phase_stacks(job.replace(fsdp_version=n))["forward"]["gathered weights"] for n in (1, 2)}
     assert gathered[1] < gathered[2]
     with pytest.raises(ValueError, match="fsdp_version"):
         job.replace(fsdp_version=3).validate_fields()
@@ -47,7 +51,7 @@ def test_fsdp1_gathers_in_place_and_fsdp2_copies_out():
 
 def test_ranks_of_a_sequence_share_its_activations():
     job = FitJob(SMALL, seq=4096, world=4, fsdp=True)
-    alone, four = (phase_stacks(job.replace(context_parallel=n), H200)["forward"]["activations"] for n in (1, 4))
+    alone, four = (phase_stacks(job.replace(context_parallel=n))["forward"]["activations"] for n in (1, 4))
     assert four == pytest.approx(alone / 4, rel=0.05)
     assert predict_job(job.replace(context_parallel=4), H200, search=False).notes
     with pytest.raises(ValueError, match="multiple of context_parallel"):
@@ -67,16 +71,16 @@ def test_a_policy_has_no_cross_entropy_in_fp32():
 
 def test_scoring_takes_weights_and_logits_and_no_gradients():
     job = FitJob(SMALL, task="score", micro_batch=4, seq=1024)
-    kinds = phase_stacks(job, H200)["scoring"]
+    kinds = phase_stacks(job)["scoring"]
     assert "gradients" not in kinds and "optimizer" not in kinds
     assert sum(kinds.values()) > kinds["parameters"] + 4 * 1024 * 32000 * 2
-    shared = phase_stacks(job.replace(fsdp=True, world=4), H200)["scoring"]
+    shared = phase_stacks(job.replace(fsdp=True, world=4))["scoring"]
     assert shared["parameters"] == pytest.approx(kinds["parameters"] / 4, rel=0.01)
 
 
 def test_ranks_that_share_layers_do_not_share_state_again():
     """Eight ranks in pairs that share each layer: four shards of half a model, as of eight shards of a whole."""
     job = FitJob(SMALL, zero=1, world=8, seq=256)
-    state = {n: phase_stacks(job.replace(tensor_parallel=n), H200)["optimizer step"]["optimizer"] for n in (1, 2)}
+    state = {n: phase_stacks(job.replace(tensor_parallel=n))["optimizer step"]["optimizer"] for n in (1, 2)}
     assert job.replace(tensor_parallel=2).shard_ranks == 4
     assert state[2] > 0.9 * state[1]

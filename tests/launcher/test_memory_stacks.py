@@ -50,10 +50,10 @@ def _pythons() -> list[str]:
 @pytest.mark.parametrize("python", _pythons())
 def test_the_stacks_of_a_process_that_cannot_answer(python, tmp_path):
     version = subprocess.run(
-        [python, "-c", "import sys; print(sys.version_info >= (3, 8))"], capture_output=True, text=True
+        [python, "-c", "import sys; print(sys.version_info >= (3, 10))"], capture_output=True, text=True
     )
     if version.stdout.strip() != "True":
-        pytest.skip("ranks run Python 3.8 or newer")
+        pytest.skip("ranks run Python 3.10 or newer")
     (tmp_path / "t.py").write_text(SCRIPT, encoding="utf-8")
     done = subprocess.run([python, str(tmp_path / "t.py"), str(SRC)], capture_output=True, text=True, timeout=240)
     assert "Error" not in done.stderr, done.stderr[-800:]

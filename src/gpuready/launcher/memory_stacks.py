@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import _thread
 import ctypes
-import dis
 import gc
 import os
 import struct
@@ -70,8 +69,7 @@ class MemoryLayout:
     def _find_last_instruction(self, address: int, frame: FrameType) -> int:
         raw = self.read_own(address, 160)
         if not self.has_inner_frames:
-            wanted = frame.f_lasti // 2 if sys.version_info >= (3, 10) else frame.f_lasti
-            return _aligned_find(raw, struct.pack("i", wanted), 4, 2 * WORD)
+            return _aligned_find(raw, struct.pack("i", frame.f_lasti // 2), 4, 2 * WORD)
         return _aligned_find(raw, struct.pack("P", id(frame.f_code) + self.code_start + frame.f_lasti), WORD, 0)
 
     def _find_thread_fields(self) -> None:
@@ -305,8 +303,7 @@ class ProcessMemory:
         if layout.has_inner_frames:
             last = self._word(frame + layout.frame_last) - code - layout.code_start
         else:
-            last = struct.unpack("i", self._read(frame + layout.frame_last, 4))[0]
-            last *= 2 if sys.version_info >= (3, 10) else 1
+            last = 2 * struct.unpack("i", self._read(frame + layout.frame_last, 4))[0]
         return _line_at(self._bytes(self._word(code + layout.code_lines)), first, last)
 
     def _text(self, pointer: int) -> str:
@@ -341,9 +338,5 @@ class ProcessMemory:
 
 def _line_at(table: bytes, first: int, last: int) -> int:
     """Return the line of an instruction; Python decodes its own table."""
-    code = _stand_still.__code__
-    if sys.version_info >= (3, 10):  # noqa: UP036 (ranks may run an older Python)
-        code = code.replace(co_linetable=table, co_firstlineno=first)
-        return next((line or first for start, end, line in code.co_lines() if start <= last < end), first)
-    code = code.replace(co_lnotab=table, co_firstlineno=first, co_code=b"\x09\x00" * (1 << 15))
-    return max((line for start, line in dis.findlinestarts(code) if start <= last), default=first)
+    code = _stand_still.__code__.replace(co_linetable=table, co_firstlineno=first)
+    return next((line or first for start, end, line in code.co_lines() if start <= last < end), first)
