@@ -42,7 +42,7 @@ CASES = {
     "loop": LOOP,
     "device": LOOP.replace("for step", 'assert model[0].weight.device == torch.device("cuda:0") and model[0].weight.is_cuda\nfor step').replace(
         "torch.randn(512, 1024).cuda()", 'torch.randn(512, 1024, device=torch.device("cuda"))'
-    ),
+    ).replace("1024)).cuda()", '1024)).to(device=torch.device("cuda:0")).to(device=0)'),
     "host": """\
 import torch, sys
 assert sys.argv[1:] == ["--lr", "1"] and __name__ == "__main__"
@@ -110,6 +110,7 @@ torch.autograd.grad(y.sum(), x, create_graph=True)[0].sum().backward()
     "ends": "import torch\nopt = torch.optim.SGD([torch.nn.Parameter(torch.zeros(8).cuda())], 0.1)\nraise SystemExit(0)\n",
     "leaves": LOOP + "    import os; os._exit(0)\n",
     "asks": "name = input('run name? ')\n",
+    "apart": 'import torch\ntorch.nn.Linear(8, 8, device="meta")(torch.zeros(2, 8, device="cuda"))\n',
     "packs": "import torch\ntorch.utils.dlpack.to_dlpack(torch.zeros(4).cuda())\n",
     "saves": """\
 import copy, io, pickle, threading, torch
@@ -251,6 +252,7 @@ def test_a_crash_is_one_sentence_with_its_line(watched):
     assert "no --data was given" in watched["exits"]["error"]
     assert "standard input" in watched["asks"]["error"]
     assert watched["packs"]["error"].startswith("not watched: ") and watched["packs"]["error"].endswith("(packs.py:2)")
+    assert "to be on the same device, but found cuda and meta (apart.py:2)" in watched["apart"]["error"]
 
 
 def test_an_end_before_a_step_is_no_answer(watched):

@@ -55,6 +55,8 @@ class Places:
         if self.asked is not None:
             return self.asked
         found = [self.find(x) for x in find_tensors(args, kwargs) if x.device.type == "meta"]
+        if {"cuda", "meta"} <= {one.type for one in found}:
+            raise RuntimeError("Expected all tensors to be on the same device, but found cuda and meta")
         return next((one for one in found if one.type == "cuda"), found[0] if found else self.gpu())
 
     def gpu(self, index=None):

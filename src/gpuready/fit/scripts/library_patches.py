@@ -22,10 +22,7 @@ def patch_libraries(watch):
     # The device is told differently inside of an operation.
     compared = torch.utils.checkpoint._allowed_determinism_checks_to_fns
     compared["default"] = lambda x: {"shape": x.shape, "dtype": x.dtype}
-    parse = torch._C._nn._parse_to
-    torch._C._nn._parse_to = lambda *args, **kwargs: parse(
-        *(watch.places.gpu(x) if type(x) is int else x for x in args), **kwargs
-    )
+    torch._C._nn._parse_to = read_destination(torch._C._nn._parse_to, watch.places)
     torch.nn.DataParallel.forward = lambda self, *args, **kwargs: run_replica(self, args, kwargs, watch)
     patch_loader(watch)
     patch_compile(watch)
@@ -35,6 +32,17 @@ def patch_libraries(watch):
     on_import("triton.runtime.autotuner", lambda module: patch_triton(module.Autotuner, watch))
     on_import("transformers.modeling_utils", lambda module: patch_transformers(module, watch))
     on_import("peft.peft_model", lambda module: patch_peft(module, watch))
+
+
+def read_destination(parse, places):
+    """What a module is asked to move to, as it was asked: ``to(device=...)`` makes no tensor, though it names a device."""
+
+    def read(*args, **kwargs):
+        args, kwargs = tree_map(lambda x: places.gpu(x) if type(x) is int else x, (args, kwargs))
+        with torch._C.DisableTorchFunction():
+            return parse(*args, **kwargs)
+
+    return read
 
 
 def keep_mark(programs):
