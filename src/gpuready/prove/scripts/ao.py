@@ -1,7 +1,4 @@
-"""torchao: quantise a small network, compare it with float64, and train in float8.
-
-Argument: int8 (weights, and weights with activations), float8 (cuda), training (float8 linear layers).
-"""
+"""torchao: quantise a small network to int8, weights, and weights with activations, against float64."""
 
 import package_import
 import proof
@@ -40,42 +37,10 @@ def make_config(p, *names):
     raise proof.Absent("torchao %s has no %s" % (p.record_version("torchao"), names[0]))
 
 
-def check_int8(p, torch):
+def run_proof(p):
+    torch = p.torch()
     dtype = torch.bfloat16 if not p.cuda or p.capability() >= (8, 0) else torch.float16
     config = make_config(p, "Int8WeightOnlyConfig", "int8_weight_only")
     check_quantised(p, torch, "int8_weights", config, dtype, 3e-2)
     config = make_config(p, "Int8DynamicActivationInt8WeightConfig", "int8_dynamic_activation_int8_weight")
     check_quantised(p, torch, "int8_both", config, dtype, 5e-2)
-
-
-def check_float8(p, torch):
-    package_import.require_capability(p, 8, 9, "float8 in torchao")
-    check_quantised(p, torch, "float8_weights", make_config(p, "Float8WeightOnlyConfig"), torch.bfloat16, 8e-2)
-    config = make_config(p, "Float8DynamicActivationFloat8WeightConfig")
-    check_quantised(p, torch, "float8_both", config, torch.bfloat16, 8e-2)
-
-
-def check_training(p, torch):
-    """Train linear layers that multiply in float8, forward and backward: the loss has to fall."""
-    import tiny_llama
-
-    package_import.require_capability(p, 8, 9, "float8 training in torchao")
-    convert = package_import.get_attributes(
-        package_import.import_compiled(p, "torchao.float8", "torchao"), "convert_to_float8_training"
-    )
-    model = make_network(p, torch, torch.bfloat16)
-    convert(model)
-    kinds = [type(m).__name__ for m in model if "Float8" in type(m).__name__]
-    p.record_number("float8_layers", len(kinds), "equal", 2)
-    p.begin_step("learn")
-    x = torch.randn(128, 256, device=p.device, dtype=torch.bfloat16)
-    aim = x.roll(1, -1)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    losses = []
-    for _ in range(40):
-        loss = (model(x) - aim).float().pow(2).mean()
-        losses.append(float(loss))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    tiny_llama.check_loss_fell(p, losses, 0.5)
