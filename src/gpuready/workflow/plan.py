@@ -289,8 +289,8 @@ def _list_asked_contracts(
         known = list_framework_contracts(framework, variant)
         return known or [call_or_refuse(contracts.load_contract, framework, None, variant)]
     contract = call_or_refuse(contracts.load_contract, framework, version, variant)
-    found = judge_by_index(facts, contract, find_release) if contracts.is_borrowed(contract) else [contract]
-    return [pin_exact_version(one, version, None) for one in found]
+    lines = judge_by_index(facts, contract, find_release) if contracts.is_borrowed(contract) else [contract]
+    return [pin_exact_version(one, version, None) for one in lines]
 
 
 def list_framework_contracts(framework: str, variant: str | None) -> list[Contract]:
