@@ -8,9 +8,11 @@ from typing import ClassVar
 import pytest
 
 from gpuready.launcher import peer_nodes
+from gpuready.launcher.hang_watch import HangWatch
 from gpuready.launcher.peer_nodes import PeerNodes
-from gpuready.model.run import LaunchJob
+from gpuready.model.run import EXIT_HUNG, LaunchJob
 from tests.launcher.ledgers import LOST, beat, end, ledger, out, row
+from tests.launcher.test_hang_watch import Supervised
 
 JOB = LaunchJob("torchrun", "/v/bin/python", "script", ("t.py",), 1, nnodes=2, master="gpu-0", port=29500, run_id="r")
 
@@ -171,11 +173,11 @@ def test_a_cable_that_is_pulled_is_named_on_both_sides(nodes):
             node.exchange_beats(at)
     for at in (25.0, 30.0, 35.0, 40.0, 45.0):
         nodes[0].exchange_beats(at)
-    assert nodes[0].describe_silent_nodes(45.0) == "node 1 (gpu-1) has not been heard of for 20 s"
+    assert nodes[0].describe_other_nodes(45.0) == "node 1 (gpu-1) has not been heard of for 20 s"
     Store.values = None
     for at in (50.0, 55.0, 60.0):
         nodes[1].exchange_beats(at)
-    assert nodes[1].describe_silent_nodes(60.0).startswith("node 0 (gpu-0) has not been heard of for")
+    assert nodes[1].describe_other_nodes(60.0).startswith("node 0 (gpu-0) has not been heard of for")
 
 
 def test_a_host_whose_agent_is_silent_is_named():
@@ -190,3 +192,38 @@ def test_a_host_whose_agent_is_silent_is_named():
     (note,) = hang_watch.find_liveness_notes(made, 20.0)
     assert note.kind == "silent" and note.rank == 1 and "gpu-2 (rank 1) for 15 s" in note.says and note.code == "NET014"
     assert not hang_watch.find_liveness_notes(made, 60.0), "nobody is heard of: it is us"
+
+
+def test_who_keeps_all_waiting_on_another_node_is_heard(nodes):
+    watches = []
+    for node, stand in zip(nodes, ("site-packages/torch/distributed/c10d.py", "train.py"), strict=True):
+        made = Supervised("report", 0.0)
+        made.peers = node
+        frame = f'  File "/v/{stand}", line 9 in all_reduce'
+        for rank in (0, 1):
+            place = frame if rank == 0 else '  File "/v/site-packages/torch/distributed/c10d.py", line 9 in all_reduce'
+            made.ledger.record_message(
+                {"t": "stack", "r": rank, "d": ["Thread 0x1 (most recent call first):", place]}, 1.0
+            )
+        watches.append((made, HangWatch(made)))
+    for second in range(20, 45):
+        for node, (made, watch) in zip(nodes, watches, strict=True):
+            beat(made.ledger, second, r0=row(still=second, waits=1), r1=row(still=second, waits=1))
+            node.exchange_beats(float(second))
+            watch.check(float(second))
+    (waits,), (keeps,) = (made.notes for made, _ in watches)
+    assert keeps.rank == 0 and "train.py:9" in keeps.says and "node 0 says" not in keeps.says
+    assert waits.rank is None and "node 1 says that nothing has moved" in waits.says and waits.fix == "look there first"
+
+
+@pytest.mark.parametrize(("rank", "named"), [(0, [0]), (None, [])])
+def test_a_node_that_ends_a_standstill_is_not_lost(nodes, rank, named):
+    stands = ledger(1)
+    stands.record_message({"t": "stack", "r": 0, "d": ["Thread 0x1:", '  File "/j/train.py", line 9 in wait']}, 1.0)
+    nodes[0].tell_hung(stands, rank)
+    made = failed(1, LOST)
+    nodes[1].exchange_beats(2.0)
+    assert nodes[1].is_settled(made, 2.1)
+    first = nodes[1].find_first(made)
+    assert [end.rank for end in first] == named and not any(end.lost for end in first)
+    assert [(end.code, end.stood) for end in first] == [(EXIT_HUNG, "in train.py:9 (wait)")] * len(named)

@@ -312,6 +312,14 @@ def test_who_waits_for_more_ranks_than_the_job_has_is_not_given_its_world_size(l
     assert not rank_votes.find_other_numbers(own, 3)
 
 
+def test_who_wants_to_listen_where_rank_0_does_has_another_rank():
+    line = "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port: {}, code: -98"
+    twin = RankEnd(1, last=(line.format(45857),))
+    assert "on port 45857, where rank 0 listens" in rank_votes.find_other_address(twin, "127.0.0.1", 45857)
+    assert not rank_votes.find_other_address(twin, "127.0.0.1", 29500)
+    assert not rank_votes.find_other_address(twin.replace(rank=0), "127.0.0.1", 45857)
+
+
 def test_who_looks_for_the_store_elsewhere_has_another_address():
     line = "torch.distributed.DistNetworkError: The client socket has timed out after 15000ms while trying to connect to (10.99.0.77, 42703)."
     end_ = RankEnd(1, last=(line,))

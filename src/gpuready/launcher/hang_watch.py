@@ -4,7 +4,7 @@ from typing import Protocol
 
 from gpuready.launcher import standstill
 from gpuready.launcher.agent_hub import AgentHub
-from gpuready.launcher.peer_nodes import PeerNodes
+from gpuready.launcher.peer_nodes import BEAT_SECONDS, PeerNodes
 from gpuready.launcher.rank_ledger import RankLedger, RankState
 from gpuready.launcher.stack_places import describe_place, list_ranks
 from gpuready.model.last_error import last_error_line
@@ -37,7 +37,7 @@ class HangWatch:
         self.supervisor = supervisor
         self.pending: dict[tuple[str, int | None], float] = {}
         self.named: dict[str, float] = {}  # since when what was reported goes on
-        self.asked = False
+        self.asked, self.hold = False, 0.0  # whether stacks were, and for how long a standstill waits to be reported
 
     def check(self, now: float) -> None:
         supervisor = self.supervisor
@@ -46,17 +46,24 @@ class HangWatch:
         notes = find_liveness_notes(ledger, now, least)
         if job.on_hang == "off":
             notes = [note for note in notes if note.kind not in ("still", "slow")]
-        if supervisor.peers is not None and any(note.kind == "still" for note in notes):
-            silent = supervisor.peers.describe_silent_nodes(now)
-            notes = [
-                note.replace(says=f"{silent}; {note.says}") if silent and note.kind == "still" else note
-                for note in notes
-            ]
+        if supervisor.peers is not None:
+            notes = self._heed_other_nodes(notes, supervisor.peers, now)
         self._report_notes(notes, now)
         if job.on_hang == "stop":
             self._stop_named_standstill(notes, now)
         if job.on_hang in ("kill", "restart") and not ledger.missing_ranks():
             self._end_hung_run(notes, now)
+
+    def _heed_other_nodes(self, notes: list[RunNote], peers: PeerNodes, now: float) -> list[RunNote]:
+        """Tell the other nodes who keeps all waiting here, and hear it of them: where all wait alike, for two of their beats."""
+        own = next((note for note in notes if note.kind == "still"), None)
+        peers.stands = own.says if own is not None and own.rank is not None else ""
+        others = peers.describe_other_nodes(now) if own is not None else ""
+        self.hold = 0.0 if others or own is None or own.rank is not None else 2 * BEAT_SECONDS
+        if own is None or not others:
+            return notes
+        fix = own.fix if own.rank is not None else "look there first"
+        return [note if note is not own else own.replace(says=f"{others}; {own.says}", fix=fix) for note in notes]
 
     def _report_notes(self, notes: list[RunNote], now: float) -> None:
         """Report each observation once, with stacks that were requested when it was first seen."""
@@ -69,7 +76,9 @@ class HangWatch:
             if note.kind not in {kind for kind, _ in self.pending}:
                 self.pending[key] = now
                 supervisor.hub.broadcast_order(t="stacks")
-            elif self.pending.get(key, now) < now or key not in self.pending:
+            elif (
+                now - self.pending.get(key, now) > (self.hold if key[0] == "still" else 0.0) or key not in self.pending
+            ):
                 state = supervisor.ledger.ranks.get(note.rank if note.rank is not None else -1)
                 supervisor.add_note(note.replace(stack=tuple(state.stack[-60:]) if state else ()))
         self.pending = {key: at for key, at in self.pending.items() if key[0] in {kind for kind, _ in new}}

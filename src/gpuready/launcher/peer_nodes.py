@@ -14,8 +14,10 @@ from typing import Any
 
 from gpuready.launcher import rank_votes
 from gpuready.launcher.rank_ledger import RankLedger
+from gpuready.launcher.stack_places import describe_place
 from gpuready.launcher.standstill import STILL_SECONDS
-from gpuready.model.run import LaunchJob, RankEnd
+from gpuready.model.run import EXIT_HUNG, LaunchJob, RankEnd
+from gpuready.model.visible_text import cut_middle
 from gpuready.rollcall import endpoint
 
 _VALIDATE, _SET, _GET, _ADD, _CHECK = 0, 1, 3, 4, 5
@@ -91,13 +93,14 @@ class PeerNodes:
         self.heard: dict[int, tuple[bytes, float]] = {}  # the last beat of each node, and when it was new here
         self.places: dict[int, dict[str, Any]] = {}  # host, addresses and ranks of each node
         self.failed_elsewhere = False
+        self.stands = ""  # who keeps the others waiting on this node
 
     def exchange_beats(self, now: float) -> None:
         """Say that this node lives, and hear who else does; again after a while where the store did not answer."""
         if now - self.beat_at < BEAT_SECONDS:
             return
         self.beat_at, self.beats, self.store_lost = now, self.beats + 1, False
-        own = str(self.beats).encode()
+        own = f"{self.beats} {self.stands}".encode()
         self._call(lambda store: store.set_value(f"{self.prefix}/beat/{self.job.node_rank}", own))
         for node in range(self.job.nnodes):
             beat = self._call(lambda store, node=node: store.get_value(f"{self.prefix}/beat/{node}"))
@@ -116,14 +119,20 @@ class PeerNodes:
         waits = [bool(state.beats) and state.beats[-1].stuck >= STILL_SECONDS for state in ledger.living_ranks()]
         return self.failed_elsewhere and all(waits)
 
-    def describe_silent_nodes(self, now: float) -> str:
-        """Name the nodes that were heard of and no longer are."""
+    def describe_other_nodes(self, now: float) -> str:
+        """Name the nodes that were heard of and no longer are, and those that say who keeps the others waiting there."""
+        says = [
+            f"node {node} says that {text}"
+            for node, (beat, _) in sorted(self.heard.items())
+            if node != self.job.node_rank
+            and (text := cut_middle(beat.decode("utf-8", "replace").partition(" ")[2], 400))
+        ]
         silent = [
             f"node {node} ({self._find_place(node)['host']}) has not been heard of for {now - at:.0f} s"
             for node, (_, at) in sorted(self.heard.items())
             if node != self.job.node_rank and now - at >= SILENT_SECONDS
         ]
-        return "; ".join(silent[:8])
+        return "; ".join([*silent[:8], *says[:8]])
 
     def _find_place(self, node: int) -> dict[str, Any]:
         """Return what a node has said of itself; where it has not, what follows from the command line."""
@@ -253,10 +262,20 @@ class PeerNodes:
         failures = ledger.list_failures()
         named = ledger.first_failed_ranks(failures)
         first = [end for end in (*failures, *ledger.list_ends()) if end.rank in named]
-        report: dict[str, Any] = {"node": self.job.node_rank, "end": None, "victim": True}
-        if first:
-            end = first[0].replace(last=first[0].last[-LAST_LINES:])
-            report |= {"end": end.to_json(), "victim": ledger.lost_its_peer(end)}
+        self._send_report(first[0] if first else None, not first or ledger.lost_its_peer(first[0]))
+
+    def tell_hung(self, ledger: RankLedger, rank: int | None) -> None:
+        """Tell the other nodes that this one ends its ranks, and for which one they wait: theirs will fail by it."""
+        if (state := ledger.ranks.get(-1 if rank is None else rank)) is None:
+            return self._send_report(None, True)
+        seconds = round(time.monotonic() - ledger.started, 3)
+        stood = f"in {describe_place(state).text}"
+        end = RankEnd(state.rank, state.host, state.pid, EXIT_HUNG, 15, seconds=seconds, stopped=True, stood=stood)
+        return self._send_report(end, False)
+
+    def _send_report(self, end: RankEnd | None, victim: bool) -> None:
+        shown = end.replace(last=end.last[-LAST_LINES:]).to_json() if end is not None else None
+        report: dict[str, Any] = {"node": self.job.node_rank, "end": shown, "victim": victim}
         report["order"] = self._call(lambda store: store.add_one(f"{self.prefix}/order")) or AFTER_ALL
         text = json.dumps(report).encode()
         self._call(lambda store: store.set_value(f"{self.prefix}/first/{self.job.node_rank}", text))

@@ -58,6 +58,7 @@ _AWAITED = re.compile(r"keys: /default_pg/\S*//cpu//\d+/(\d+)$|waiting for clien
 _UNREACHED = re.compile(
     r"(?:while trying to connect to|failed to connect to any network address of) \(([^\s(),]+), (\d+)\)"
 )
+_LISTENS = re.compile(r"failed to listen on any local network address\. port: (\d+)")
 _STORE = re.compile(r"(?:connect to|addresses of|address of) \(([^\s(),]+), (\d+)\)")
 """``trying to connect to (10.99.0.77, 42703)``, ``The IPv4 network addresses of (n01, 29500) cannot be retrieved``"""
 _WAITED = re.compile(
@@ -188,8 +189,10 @@ def find_other_numbers(end: RankEnd, world: int) -> str:
 
 
 def find_other_address(end: RankEnd, master: str, port: int) -> str:
-    """Say that a rank looked for the store at another address than it was given."""
+    """Say that a rank looked for the store at another address than it was given, or wanted to be the store itself."""
     error = last_error_line(end.last)
+    if end.rank and (listens := _LISTENS.search(error)) and listens[1] == str(port):
+        return f"it wanted to listen on port {port}, where rank 0 listens: its rank is not the one that it was given (RANK)"
     found = (_STORE if error else _UNREACHED).search(error or _last_words(end)) if master and port else None
     given = (("MASTER_ADDR", 1, master), ("MASTER_PORT", 2, str(port)))
     names = [name for name, own, value in given if found and found[own] != value]

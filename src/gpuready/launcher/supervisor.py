@@ -21,7 +21,7 @@ from gpuready.launcher import (
 from gpuready.launcher.agent_hub import AgentHub
 from gpuready.launcher.hang_watch import HangWatch
 from gpuready.launcher.missing_place import explain_missing
-from gpuready.launcher.peer_nodes import PeerNodes
+from gpuready.launcher.peer_nodes import READ_SECONDS, PeerNodes
 from gpuready.launcher.rank_ledger import RankLedger
 from gpuready.launcher.ray_driver import NO_ROOM
 from gpuready.model.last_error import last_error_line
@@ -125,6 +125,8 @@ class Supervisor:
 
     def _end_everything(self) -> None:
         """Whatever happened, leave no process behind."""
+        if self.why == "hung" and self.peers is not None and not self.job.node_rank:
+            time.sleep(2 * READ_SECONDS)  # the other nodes read why before this node's store ends
         order = {"t": "bye"} if self.ledger.all_ended() else {"t": "stop", "signal": 9, "grace": 0}
         self.hub.broadcast_order(**order)
         process = getattr(self, "process", None)
@@ -421,6 +423,8 @@ class Supervisor:
         self.why, self.code = why, code
         self.add_note(RunNote(why, message_text, fix, rank, code=rule or CODES.get(why, "")))
         self._keep_stacks()
+        if why == "hung" and self.peers is not None:
+            self.peers.tell_hung(self.ledger, rank)
         self._stop_ranks(signal.SIGTERM, self.job.grace or KILL_GRACE_SECONDS)
 
     def _check_progress(self, now: float) -> None:

@@ -373,6 +373,13 @@ def _diagnose_failure(book: RankLogs, job: LaunchJob, attempt: LaunchAttempt) ->
     port = (
         diagnosis.captures.get("port") or job.port if diagnosis is not None and diagnosis.cause == MASTER_PORT else None
     )
+    if (
+        diagnosis is not None
+        and port is not None
+        and diagnosis.captures.get("port") == str(job.port)
+        and 0 not in first
+    ):
+        return None  # it takes itself for rank 0, which the note says
     if port is not None and (
         0 not in first or (job.port and str(port) != str(job.port))
     ):  # rank 0 listens at one alone
