@@ -24,4 +24,5 @@ def test_one_verdict_is_1_and_a_finding_has_its_code():
     text = render_metrics([REPORTS["old_driver"]])
     assert re.findall(r'verdict="([a-z-]+)"} 1', text) == ["not-ready"]
     code = next(one.code for one in REPORTS["old_driver"].findings)
-    assert f'code="{code}"' in text and 'modelName="' in text
+    assert f'code="{code}"' in text and 'model_name="' in text
+    assert not re.search('[a-z][A-Z][A-Za-z]*="', text), "promtool check metrics asks for snake_case"

@@ -43,7 +43,7 @@ def _format_family(name: str, rows: dict[str, int]) -> Iterable[str]:
 
 
 def _list_gpus(facts: Facts) -> list[dict[str, str]]:
-    columns = {"UUID": "gpu.uuid", "modelName": "gpu.name", "pci_bus_id": "gpu.pci"}
+    columns = {"UUID": "gpu.uuid", "model_name": "gpu.name", "pci_bus_id": "gpu.pci"}
     values: dict[str, Any] = {label: facts.value_if_known(key) or () for label, key in columns.items()}
     lists = {label: found for label, found in values.items() if isinstance(found, (list, tuple))}
     count = max((len(found) for found in lists.values()), default=0)
