@@ -67,10 +67,8 @@ def complete(agreed):
             values[key] = _inside(pins[:-1] if agreed.name in CONTRADICTORY and "<1.27" in pins else pins)
     own = f"package.{agreed.distribution or 'torch'}"
     xformers = _xformers(values["package.torch"]) if "package.xformers" in values else {}
-    pydantic = (
-        {"package.pydantic": "2.13.0"} if values.get("package.pydantic") == "1.0" else {}
-    )  # deepspeed takes no 1.0
-    return values | {own: values.get(own) or "1.0"} | xformers | pydantic
+    deepspeeds = {"package.pydantic": "2.13.0"} if values.get("package.pydantic") == "1.0" else {}
+    return values | {own: values.get(own) or "1.0"} | xformers | deepspeeds
 
 
 @cache

@@ -45,7 +45,7 @@ class TrackedFacts(Facts):
 
     def fact(self, key: str) -> Fact:
         self.keys_read[key] = None
-        return super().fact(key)
+        return self._facts.get(key) or super().fact(key)
 
 
 def judge(
@@ -65,8 +65,9 @@ def judge(
     judged: list[PassedRule] = []
     ignored: list[IgnoredFinding] = []
     reasons = ignore or {}
+    families = {f.key.partition(".")[0] for f in facts}
     for rule in rules:
-        if not _rule_applies(rule, facts):
+        if not _rule_applies(rule, families):
             continue
         outcome = _judge_rule(rule, facts, contract, options)
         if isinstance(outcome, UndecidedRule):
@@ -92,15 +93,15 @@ def judge(
     )
 
 
-def _rule_applies(rule: Rule, facts: Facts) -> bool:
+def _rule_applies(rule: Rule, families: set[str]) -> bool:
     looked_for = _command_families(tuple(rule.READS))
-    return not looked_for or any(f.key.startswith(looked_for) for f in facts)
+    return not looked_for or not families.isdisjoint(looked_for)
 
 
 @cache
-def _command_families(keys: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the prefixes, among these keys, of facts that only a command collects."""
-    return tuple({key.partition(".")[0] + "." for key in keys if key.startswith(COMMAND_FACT_PREFIXES)})
+def _command_families(keys: tuple[str, ...]) -> frozenset[str]:
+    """Return the families, among these keys, of facts that only a command collects."""
+    return frozenset(key.partition(".")[0] for key in keys if key.startswith(COMMAND_FACT_PREFIXES))
 
 
 def apply_rule(rule: Rule, facts: Facts, contract: Contract) -> Finding | None:
