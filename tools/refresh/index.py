@@ -1,4 +1,4 @@
-"""Projects of an index: their files (PEP 691 JSON or PEP 503 pages) and the metadata of a wheel."""
+"""Projects of an index: their files (PEP 691) and the metadata of a wheel."""
 
 import email.parser
 import hashlib
@@ -12,7 +12,6 @@ import urllib.parse
 from base64 import b64encode
 from collections.abc import Iterable
 from dataclasses import dataclass
-from html.parser import HTMLParser
 from http.client import HTTPException
 from typing import Any
 
@@ -27,7 +26,7 @@ from gpuready.system.download import _download_error, _open_url, read_whole
 from gpuready.system.host_access import AccessError
 from refresh.wheel import Missing, Trouble, Wheel
 
-KINDS = "application/vnd.pypi.simple.v1+json, text/html;q=0.1"
+KIND = "application/vnd.pypi.simple.v1+json"
 PAGE_LIMIT = 64 << 20
 # The machine that rows describe; the Python is the one of the wheel that is read.
 LINUX = {
@@ -129,10 +128,9 @@ class Index:
     def _list_files(self, project: str) -> list[File]:
         if project not in self._files:
             address = urllib.parse.urljoin(self.address, project + "/")
-            body = self.read(address, accept=KINDS)
+            body = self.read(address, accept=KIND)
             try:
-                rows = _links(body) if body.lstrip().startswith(b"<") else json.loads(body)["files"]
-                read = [_file(row, address, project) for row in rows]
+                read = [_file(row, address, project) for row in json.loads(body)["files"]]
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 raise Trouble(f"{project}: the answer is no list of files") from None
             self._files[project] = [f for f in read if f and not f.version.is_prerelease and not f.version.local]
@@ -181,25 +179,6 @@ def _by_release(files: Iterable[File]) -> dict[Version, list[File]]:
     for file in files:
         found.setdefault(file.version, []).append(file)
     return dict(sorted(found.items()))
-
-
-def _links(page: bytes) -> list[dict[str, Any]]:
-    """The links of a simple page, with the keys of a JSON answer."""
-    rows: list[dict[str, Any]] = []
-
-    class Links(HTMLParser):
-        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-            has = {name.removeprefix("data-"): value or "" for name, value in attrs}
-            if tag == "a" and (url := has.get("href")):
-                offered = has.get("core-metadata") or has.get("dist-info-metadata") or ""
-                name = urllib.parse.unquote(url.partition("#")[0].rpartition("/")[2])
-                hashed = {"sha256": offered.partition("=")[2] or "any"} if offered else None
-                rows.append({**has, "filename": name, "url": url, "yanked": "yanked" in has, "core-metadata": hashed})
-
-    Links().feed(page.decode("utf-8", "replace"))
-    if not rows:
-        raise ValueError
-    return rows
 
 
 def _file(row: dict[str, Any], base: str, project: str) -> File | None:
