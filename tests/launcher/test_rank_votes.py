@@ -116,6 +116,20 @@ def test_a_rank_that_is_at_another_line_than_one_that_crashed_and_all_others(lin
     assert set(made.first_failed_ranks()) == set(named)
 
 
+@pytest.mark.parametrize(("others", "named"), [((4096, 8), {1}), ((8, 4096), {2}), ((8, 8), {0}), ((4096, 512), {1})])
+def test_who_crashed_since_more_came_than_it_expected_has_the_smaller_tensor(others, named):
+    made = ledger(3)
+    for rank, size in enumerate(others, 1):
+        made.record_message({"t": "call", "r": rank, "d": f"all_reduce(float32 [{size}]) at train.py:7"}, 1.0)
+    sizes = "what(): op.preamble.length <= op.nbytes. 2732 vs 8\nFatal Python error: Aborted\n"
+    out(made, 0, sizes + '  File "/j/train.py", line 7 in <module>\n', 1.0)
+    end(made, 0, 1.1, 134, 6)
+    for rank in (1, 2):
+        out(made, rank, LOST, 1.2)
+        end(made, rank, 1.3)
+    assert set(made.first_failed_ranks()) == named
+
+
 def test_the_tracebacks_of_a_checkpoint_that_all_show_name_their_rank():
     shown = "CheckpointException ranks:dict_keys([1])\nTraceback (most recent call last): (RANK 1)\n"
     lines = f'{shown}  File "w.py", line 3, in write_data\nOSError: [Errno 5] Input/output error\n'

@@ -109,6 +109,13 @@ def test_the_environment_is_not_excluded_where_the_error_may_be_of_one_place(lin
     assert not run._is_environment_excluded(ended(last=(line,)).replace(**more)), "nobody has looked at the limits"
 
 
+def test_a_file_that_may_not_grow_is_no_full_disk_though_another_one_is_full():
+    rows = (("OSError: [Errno 27] File too large", True), ("OSError: [Errno 28] No space left on device", False))
+    for last, refuted in rows:
+        end = {"last": (last,), "limits": {"file_bytes": 100}, "full": ("/spill (0.0 GiB)",)}
+        assert _is_refuted("SYS002", run._add_limits(ended(**end), JOB)) is refuted
+
+
 def test_a_variable_that_is_not_set_is_of_the_environment():
     frames = ('  File "<frozen os>", line 679, in __getitem__', "KeyError: 'WANDB_API_KEY'")
     assert not run._is_environment_excluded(ended(last=frames, limits=LIMITS))

@@ -1,5 +1,6 @@
 """Decide by a vote which rank differs, where several fail alike: who was heard of first is chance. Pure: the ends in, ranks out."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -45,6 +46,7 @@ _OTHER_SIZE = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
 _OF_LIBRARY = re.compile(r"/torch/|-packages/|/lib/python3")
 _FRAME = re.compile(r'  File "(.+)", line (\d+) in ')
 """``  File "/j/train.py", line 7 in step``, as faulthandler shows it, the innermost first"""
+_TENSOR = re.compile(r"[a-z](\d*)(?:_\w+)? \[([\d, ]+)\]")
 _NUMBER, _OWN_RANK = re.compile(r"\d+"), re.compile(r"\[?\brank\W{0,3}\d+\]?:?", re.IGNORECASE)
 _FRACTION = re.compile(r"(?<!\d)\d+[.:]\d[\d.:,]*(?:e[-+]?\d+)?")
 """``12:00:31,204``, ``3.1e-05``: what lines of the same step have of their own"""
@@ -131,12 +133,16 @@ def find_difference(ends: Sequence[RankEnd], world: int) -> tuple[int, str] | No
     if len(ends) != world or world < 3:
         return None
     names = {end.rank: (_COLLECTIVE.findall("\n".join(end.last)) or [""])[-1] for end in ends}
+    places = {end.rank: _find_place(end) for end in ends}
     full = {end.rank: end.call for end in ends if end.call}  # who is ended by a signal tells none
     shapes = {rank: call.partition(" at ")[0] for rank, call in full.items()}
-    if len(shapes) == world - 1 and len(set(shapes.values())) == 1 and find_size_mismatch(ends):
+    if len(shapes) == world - 1 and find_size_mismatch(ends):
         rank = next(end.rank for end in ends if end.rank not in shapes)
-        return rank, f"all others were in {shapes.popitem()[1]}"
-    places = {end.rank: _find_place(end) for end in ends}
+        if len(set(shapes.values())) == 1:
+            return rank, f"all others were in {shapes.popitem()[1]}"
+        least = min(shapes, key=lambda other: _count_bytes(shapes[other]))
+        if places[rank] == places[least]:
+            shapes[rank] = shapes[least]  # it crashed, since more came than it expected
     for calls in (names, shapes, full, places) if 2 * len(shapes) > world and len(shapes) > 2 else (names, places):
         for rank, call in calls.items():
             others = {one for other, one in calls.items() if other != rank}
@@ -154,6 +160,12 @@ def find_difference(ends: Sequence[RankEnd], world: int) -> tuple[int, str] | No
         if found and own
         else None
     )
+
+
+def _count_bytes(call: str) -> int:
+    """``all_reduce(float32 [8, 4])``: 128"""
+    tensors = [(int(bits or 8), map(int, sizes.split(","))) for bits, sizes in _TENSOR.findall(call)]
+    return sum(math.prod(sizes) * bits // 8 for bits, sizes in tensors)
 
 
 def _find_place(end: RankEnd) -> str:

@@ -300,6 +300,11 @@ def _describe_limit(end: RankEnd) -> tuple[str, str]:
     return "", ""
 
 
+def _is_too_large(end: RankEnd) -> bool:
+    """Whether its error is of the size that a file may have, which has nothing to do with the disk."""
+    return any(words in last_error_line(end.last) for words in FILE_SIZE_WORDS)
+
+
 def _gib(size: int) -> str:
     return f"{size / (1 << 30):.1f}"
 
@@ -420,7 +425,7 @@ def _is_refuted(code: str, attempt: LaunchAttempt) -> bool:
         return True  # what is missing is there
     if any(note.kind == "limit" for note in attempt.notes) and (
         code == PROGRAM_ITSELF
-        or (code == NO_DISK_SPACE and not any(end.full for end in attempt.first_ends))
+        or (code == NO_DISK_SPACE and not any(end.full and not _is_too_large(end) for end in attempt.first_ends))
         or (code == OUT_OF_MEMORY and not any(end.oom or end.signal == SIGKILL for end in attempt.ends))
     ):
         return True
