@@ -256,3 +256,23 @@ PYDANTIC = (
 def test_whose_the_refusal_is(text, cause):
     found = diagnose(text)
     assert (found.cause, found.confidence >= 0.8) == (cause, True), (found.cause, found.confidence)
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("ray.exceptions.RaySystemError: System error: No module named 'transformers_modules'", ""),
+        ("wandb.errors.errors.Error: Please install tensorboard package", "missing-python-package"),
+        (FRAME.format("peft") + "AttributeError: 'torch.dtype' object has no attribute 'itemsize'", ""),
+    ],
+)
+def test_names_that_no_index_has_are_not_installed(text, cause):
+    found = diagnose(text)
+    assert found.cause == cause
+    assert not any("transformers_modules" in word for step in found.fix for word in step.run)
+
+
+def test_every_bound_that_a_message_asks_for_is_in_the_command():
+    asked = "transformers>=4.45.0,<=4.51.3,!=4.46.0"
+    found = diagnose(f"ImportError: {asked} is required for a normal functioning of this module, but found 4.52.4.")
+    assert found.fix[0].run[-1] == asked

@@ -8,9 +8,7 @@ from gpuready.model.record import Record
 
 _OTHERS = r"(?!(?:python3?|cuda|cudnn|nccl|gcc|g\+\+|glibc|nvcc|driver|nvidia|rocm|hip|compute|capability|version|the|you|an?)\b)"
 _NAME = rf"[`'\"]?(?P<package>{_OTHERS}[A-Za-z][\w.-]{{1,40}})[`'\"]?"
-_BOUND = (
-    r"(?: (?:package|library|version)){0,2} ?\(?(?P<bound>>=? ?v?\d{1,4}\.\d[\w.]{0,20}(?:, ?<=? ?v?\d[\w.]{0,20})?)"
-)
+_BOUND = r"(?: (?:package|library|version)){0,2} ?\(?(?P<bound>>=? ?v?\d{1,4}\.\d[\w.]{0,20}(?:, ?(?:<=?|!=) ?v?\d[\w.]{0,20}){0,9})"
 _ASKED = LazyRegex(rf"(?i)\b(?:requires?|needs?|expects?|install|upgrade to) (?:the )?(?:package )?{_NAME}{_BOUND}")
 _REQUIRED = LazyRegex(rf"(?i)(?:^|[\s(]){_NAME}{_BOUND}[`'\"]? (?:is|are) (?:required|needed)\b")
 

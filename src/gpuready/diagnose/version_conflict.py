@@ -29,6 +29,8 @@ SymbolTable = Callable[[str, str], Sequence[Span]]
 
 _PASSED_BY_MODELS = ("position_ids", "cache_position", "position_embeddings", "num_items_in_batch", "logits_to_keep", "num_logits_to_keep",
                      "past_key_value", "past_key_values", "use_cache", "padding_mask", "output_router_logits")  # fmt: skip
+_QUALIFIED = LazyRegex(r"'(\w{2,40})\.[\w.]{1,120}' (?:object )?has no attribute")
+"""A class of C, whose name has its package: ``'torch.dtype' object has no attribute``."""
 _CALLED_WITH_DATA = ("forward", "__call__", "generate")
 """Methods that get what the user's data or options have."""
 _CALLS_BACK = LazyRegex(r"(?i)trainer|arrow_dataset|collat|callback|dataloader|fetch\.py|reward|/ray/|worker|train\.py")
@@ -123,7 +125,8 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
         return None
     own = complaint.owner.partition(".")[0] if "partially initialized" in failure.message else ""
     caller = next((package for _, package in calling_frames(failure) if package != own), own if failure.frames else "")
-    if spans := _find_spans(complaint, find_spans):
+    owner = _QUALIFIED.search(failure.message[:800])
+    if spans := [span for span in _find_spans(complaint, find_spans) if not owner or span["package"] == owner[1]]:
         found = _conflict_from_table(complaint, _who_passes(failure, caller), spans)
         is_own = complaint.kind == "module" and _provider(complaint) == caller and _is_of_one_tree(failure)
         return found or (VersionConflict(caller, caller, complaint.symbol, "mixed") if is_own else None)
