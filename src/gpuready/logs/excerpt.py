@@ -15,7 +15,7 @@ from gpuready.model.record import Record
 WHOLE_LOG_BYTES = 1 << 20
 """A log up to this many bytes is kept whole; several logs share sixteen times as much."""
 
-MAX_LINES = 15_000
+MAX_LINES = 10_000
 """Lines kept over all sources."""
 
 SEARCH_BYTES = 256 << 10
