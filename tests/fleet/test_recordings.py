@@ -47,6 +47,9 @@ def test_environments_are_checked_for_one_machine_with_another_driver(recorded):
     words = ("trl", "./a1", "./a2", "n1.json", "--as", "driver=550.54.15")
     told = gpuready("fleet", "check", *words, cwd=recorded)
     assert told.code == 1 and "2 of 2 environments with problems" in told.out, told.out + told.err
+    assert "check trl --python ./a1 --on n1.json --as driver=550.54.15" in " ".join(
+        told.out.replace("\\\n", "").split()
+    )
     assert "./a[1-2]" in told.out and "trl 1.16 on 2 environments, 1 GPU" in told.out and "PKG002" in told.out
     assert gpuready("fleet", "check", "./a1", "n1.json", "n2.json", cwd=recorded).code == 2
 

@@ -12,6 +12,7 @@ from gpuready import __version__, system
 from gpuready.fleet.answer_collector import AnswerCollector
 from gpuready.fleet.journal import AnswerJournal
 from gpuready.fleet.transport import TransportUnavailable
+from gpuready.model.flag_words import as_words
 from gpuready.model.fleet import FleetNode, NodeAnswer
 from gpuready.model.record import Record, field
 from gpuready.system import own_folders
@@ -54,8 +55,8 @@ class FleetTask(Record):
 
 def suggest_check(task: FleetTask, *where: str) -> tuple[str, ...]:
     """The words of the check that shows all of one node; ``where`` names its machine."""
-    stated = {"wants": task.options.get("wants"), **(task.options.get("what_if") or {})}
-    flags = [word for name, value in stated.items() if value for word in (f"--{name}", str(value))]
+    wants = task.options.get("wants")
+    flags = (*(("--wants", str(wants)) if wants else ()), *as_words(task.options.get("what_if") or {}))
     return ("gpuready", "check", *task.frameworks, *where, *flags)
 
 
