@@ -46,7 +46,7 @@ _OTHER_SIZE = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
 _OF_LIBRARY = re.compile(r"/torch/|-packages/|/lib/python3")
 _FRAME = re.compile(r'  File "(.+)", line (\d+) in ')
 """``  File "/j/train.py", line 7 in step``, as faulthandler shows it, the innermost first"""
-_TENSOR = re.compile(r"[a-z](\d*)(?:_\w+)? \[([\d, ]+)\]")
+_TENSOR = re.compile(r"[a-z](\d{0,3})(?:_\w{1,12})? \[([\d, ]+)\]")
 _NUMBER, _OWN_RANK = re.compile(r"\d+"), re.compile(r"\[?\brank\W{0,3}\d+\]?:?", re.IGNORECASE)
 _FRACTION = re.compile(r"(?<!\d)\d+[.:]\d[\d.:,]*(?:e[-+]?\d+)?")
 """``12:00:31,204``, ``3.1e-05``: what lines of the same step have of their own"""
