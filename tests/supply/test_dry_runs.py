@@ -11,7 +11,6 @@ import pytest
 from gpuready.commands import load_all_commands
 from gpuready.system.process import runner
 from tests.running import Run, gpuready
-from tests.sampling import FUZZ
 
 MINOR = f"{sys.version_info[0]}.{sys.version_info[1]}"
 PROGRAMS = (
@@ -95,14 +94,8 @@ CASES = ("active", "shims", "elsewhere", "relative", "here", "link")
 """Where the planted programs are first on PATH: an active environment, two folders, a relative one, an empty one, and a link."""
 
 
-def cases_of_each_command() -> list[tuple[str, str]]:
-    """All of what it is asked, with planted programs in an ordinary folder; of the other places two for each, all with FUZZ=1."""
-    names, others = commands_with_the_flag(), [case for case in CASES if case != "shims"]
-    turns = [others if FUZZ else (2 * others)[2 * at : 2 * at + 2] for at in range(len(names))]
-    return [(name, case) for name, turn in zip(names, turns, strict=True) for case in ("shims", *turn)]
-
-
-@pytest.mark.parametrize(("command", "case"), cases_of_each_command())
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("command", commands_with_the_flag())
 def test_no_dry_run_starts_a_planted_program(trap: Trap, command: str, case: str):
     (trap.folder / "linked").symlink_to(trap.env / "bin")
     for words in STARTS[command] if case == "shims" else STARTS[command][1:2]:
