@@ -283,8 +283,8 @@ def _list_asked_contracts(
     facts: Facts, framework: str, version: str | None, variant: str | None, find_release: ReleaseFinder | None
 ) -> list[Contract]:
     if not contracts.has_contract(framework):
-        found = choose_package_contract(facts, framework, version, find_release)
-        return [pin_exact_version(found, found.version, None)]
+        chosen = choose_package_contract(facts, framework, version, find_release)
+        return [pin_exact_version(chosen, chosen.version, None)]
     if version is None:
         known = list_framework_contracts(framework, variant)
         return known or [call_or_refuse(contracts.load_contract, framework, None, variant)]
