@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuready import workflow
+from gpuready.apply.index_release import IndexRelease
 from gpuready.apply.uv_output import InconclusiveResolution
 from gpuready.model.plan import LockedPackage, PlanConflict, UnresolvedCause
 from gpuready.workflow import asked_file, machine_facts
@@ -129,6 +130,34 @@ def test_what_uv_proves_against_a_release_that_is_named_is_an_error(torch, asked
     assert [one.code for one in report.findings if one.severity == "error"] == ["PKG041"]
     (report,) = workflow.check_machine(["transformers==4.40.0"], on="a100", **stated)
     assert all(one.severity == "info" for one in report.findings) and "package.numpy" not in report.facts
+
+
+@pytest.mark.parametrize(
+    ("asked", "machine", "torch", "codes"),
+    [
+        ("bitsandbytes==0.45.0", "a100", "2.7.1+cu128", ["PKG014"]),
+        ("bitsandbytes==0.45.0", "a100", "2.6.0+cu126", []),
+        ("xformers==0.0.31", "v100", "2.7.1+cu126", ["CAP008"]),
+    ],
+)
+def test_a_release_that_is_named_is_judged_as_if_it_were_installed(asked, machine, torch, codes, monkeypatch):
+    release = IndexRelease(*asked.split("=="), ("torch",))
+    monkeypatch.setattr("gpuready.workflow.index_contract.find_index_release", lambda *words: release)
+    monkeypatch.setattr(asked_file, "resolve_requirements", lambda *words: InconclusiveResolution("unread"))
+    stated = {"driver": "570.124.06", "torch": torch}
+    (report,) = workflow.check_machine([asked], on=machine, what_if=stated, ask_index=True)
+    assert [one.code for one in report.findings if one.severity == "error"] == codes
+
+
+@pytest.mark.parametrize(("machine", "codes"), [("t4", ["CAP005"]), ("a100", [])])
+def test_what_a_container_file_installs_and_is_compiled_is_used(machine, codes, tmp_path):
+    path = tmp_path / "Dockerfile"
+    path.write_text(
+        "FROM pytorch/pytorch:2.6.0-cuda12.4-cudnn9-devel\n"
+        "RUN pip install flash-attn==2.7.4.post1 --no-build-isolation\n"
+    )
+    (report,) = workflow.check_machine([], on=machine, dockerfile=str(path))
+    assert [one.code for one in report.findings if one.severity == "error"] == codes
 
 
 def test_a_build_that_the_catalogue_does_not_know_is_left_open_and_the_file_is_named(tmp_path, monkeypatch):

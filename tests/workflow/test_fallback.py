@@ -148,10 +148,13 @@ def test_an_index_that_does_not_answer_is_asked_once_but_a_local_torch_needs_non
             unresolved=UnresolvedCause("index-unread", (plan.index,)),
         )
 
-    once = ask_index_once(resolve, lambda plan: plan.torch == "2.9.0+cpu")
+    clock = [0.0]
+    once = ask_index_once(resolve, lambda plan: plan.torch == "2.9.0+cpu", lambda: clock[0])
     assert not once(FIRST).lock and once(FIRST.replace(python="3.12")).resolved == once(FIRST).resolved
     assert once(FIRST.replace(torch="2.9.0+cpu")).lock and once(FIRST.replace(index="pypi")).lock
     assert asked == [("cpu", FIRST.torch), ("cpu", "2.9.0+cpu"), ("pypi", FIRST.torch)]
+    clock[0] = 1000.0
+    assert "not tried" in once(FIRST.replace(index="pypi")).resolved and len(asked) == 3
 
 
 def test_a_build_of_pypi_that_a_check_would_object_to_gives_way_to_an_older_torch():

@@ -267,7 +267,7 @@ def end_state_facts(facts: Facts, plan: Plan) -> Facts:
     stated: dict[str, Any] = {"python.version": plan.python, **libraries}
     stated |= {f"package.{name}": version for name, version in installed.items()}
     stated |= {"python.packages": len(plan.lock)}
-    linked = dict(_linked_extensions(plan, installed)) | _torchaudio_row(build, installed.get("torchaudio", ""))
+    linked = dict(list_linked_extensions(plan, installed)) | _torchaudio_row(build, installed.get("torchaudio", ""))
     stated |= {"extension.linked": linked}
     if (
         variant == "cpu" and machine.value_if_known("platform.name") != "mps"
@@ -280,7 +280,7 @@ def end_state_facts(facts: Facts, plan: Plan) -> Facts:
     return machine.with_facts(*torch, *environment)
 
 
-def _linked_extensions(plan: Plan, installed: dict[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def list_linked_extensions(plan: Plan, installed: dict[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the CUDA that compiled packages load, where their index or the catalogue says it.
 
     A wheel of a release page was chosen for torch's CUDA: what the catalogue says of the index's wheel is not about it.

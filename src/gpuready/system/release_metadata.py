@@ -19,7 +19,7 @@ MAX_SDIST_BYTES = 64 << 20
 MAX_METADATA_BYTES = 4 << 20
 _METADATA_FILES = ("/PKG-INFO", ".egg-info/requires.txt")
 _CODE_FILES, MAX_CODE_FILES = (".py",), 80
-"""What of a release's code is read, the first files of its archive."""
+"""What of a release's code is read: the first files of an sdist, the outermost of a wheel."""
 _IMPORTS_TORCH = re.compile(r"^[ \t]*(?:import|from)[ \t]+torch\b", re.M)
 MAX_SECONDS = 60.0
 """For all of one release: a server that sends a letter now and then is never late with the next one."""
@@ -103,7 +103,7 @@ def _archive_texts(
 
 def _zip_texts(file: Any, ends: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     with zipfile.ZipFile(file) as archive:
-        for name in archive.namelist():
+        for name in sorted(archive.namelist(), key=lambda one: one.count("/")):
             if name.endswith(ends):
                 with archive.open(name) as member:
                     yield name, _decode(member.read(MAX_METADATA_BYTES))

@@ -116,8 +116,12 @@ def check_machine(
             chosen = [asked_file.without_unlocked(one, facts) for one in chosen]
         if packages is not None:
             chosen = [asked_file.add_ranges(one, package_file) for one in chosen]
-        reports = _judge_contracts(facts, chosen, file, with_reasons, strict)
         is_named = packages is None and dockerfile is None and facts.otherwise == NOT_STATED
+        if ask_index and is_named and any(version or not contracts.has_contract(name) for name, version, _ in specs):
+            from gpuready.workflow import asked_file
+
+            facts = asked_file.state_releases(facts, chosen)
+        reports = _judge_contracts(facts, chosen, file, with_reasons, strict)
         if ask_index and is_named and (held := _find_release_conflict(facts, specs, reports, note)):
             reports = _judge_contracts(facts.with_facts(held), chosen, file, with_reasons, strict)
     except (TypeError, KeyError, AttributeError, IndexError, OverflowError) as error:

@@ -22,7 +22,7 @@ from gpuready.jobs.job_files import decode_mapping, load_job_file
 from gpuready.model import NOT_STATED, Contract, Fact, Facts
 from gpuready.model.plan import LockedPackage, Plan, PlanConflict, UnresolvedCause
 from gpuready.model.versions import major_minor, satisfies_specifier
-from gpuready.plan.change import SOURCE, end_state_facts
+from gpuready.plan.change import SOURCE, end_state_facts, list_linked_extensions
 from gpuready.plan.kernels import must_be_compiled
 from gpuready.plan.limits import ASSUMED_GLIBC
 from gpuready.plan.platform import machine_facts_only
@@ -117,10 +117,15 @@ def add_packages(facts: Facts, file: EnvironmentFile, python: str = "") -> Facts
     machine = machine_facts_only(facts)
     stated = file.to_facts(str(machine.value_if_known("os.arch") or "x86_64"))
     stated += [Fact("python.version", python, "--as python-version", "stated")] if python else []
-    wants = facts.value_if_known("job.wants") or ()
-    compiled = [pin.name for pin in file.pins if (find_package(pin.name) or {}).get("kind") in COMPILED]
-    stated += [Fact("job.wants", (*wants, *compiled), file.path, "stated")] if compiled else []
-    return Facts(machine, facts.host, NOT_STATED).with_facts(*stated)
+    named = want_compiled(facts, [pin.name for pin in file.pins], file.path)
+    return Facts(machine, facts.host, NOT_STATED).with_facts(*stated, *named)
+
+
+def want_compiled(facts: Facts, names: Sequence[str], source: str) -> list[Fact]:
+    """Return what a job asks for with the compiled packages among these, which somebody names because they are used."""
+    compiled = [name for name in names if (find_package(name) or {}).get("kind") in COMPILED]
+    wants = (*(facts.value_if_known("job.wants") or ()), *compiled)
+    return [Fact("job.wants", wants, source, "stated")] if compiled else []
 
 
 def resolve_file(facts: Facts, file: EnvironmentFile, note: Callable[..., object]) -> Facts:
@@ -134,6 +139,17 @@ def resolve_file(facts: Facts, file: EnvironmentFile, note: Callable[..., object
         return facts.with_facts(Fact("python.packages", len(file.pins), file.path, "stated")) if file.pins else facts
     resolved, first, pythons = _resolve_on_usual_pythons(facts, file, note)
     return facts.with_facts(*(resolved or [_make_conflict(facts, file, first, pythons, note)]))
+
+
+def state_releases(facts: Facts, chosen: Sequence[Contract]) -> Facts:
+    """Return the facts with the releases of an exact version that were asked for, and the CUDA of their wheels, as if they were installed."""
+    rows = {one.distribution or one.framework: one.version for one in chosen if one.version.count(".") > 1}
+    rows = {name: version for name, version in rows.items() if name != "torch" and f"package.{name}" not in facts}
+    plan = Plan("", "", "plan", cuda=str(facts.value_if_known("torch.cuda") or ""))
+    linked = dict(list_linked_extensions(plan, rows))
+    stated = [Fact(f"package.{name}", version, "what was asked for", "stated") for name, version in rows.items()]
+    stated += [Fact("extension.linked", linked, "the catalogue", "stated")] if linked else []
+    return facts.with_facts(*stated, *want_compiled(facts, [*rows], "what was asked for"))
 
 
 def find_release_conflict(facts: Facts, specs: Sequence[FrameworkSpec], note: Callable[..., object]) -> Fact | None:
@@ -194,7 +210,10 @@ def resolve_container_file(facts: Facts, path: str, note: Callable[..., object])
 
 
 def add_builds(facts: Facts, path: str) -> Facts:
-    """Return the facts with ``build`` among the wants where a container file installs what has to be compiled for its torch."""
+    """Return the facts with what a container file installs and is compiled among the wants, and ``build`` where that has to be compiled for its torch."""
+    named = (facts.fact(f"package.{name}") for name in list_kernels())
+    installed = [one.key.removeprefix("package.") for one in named if one.how == "stated" and one.value]
+    facts = facts.with_facts(*want_compiled(facts, installed, path))
     torch, python = (str(facts.value_if_known(key) or "") for key in ("package.torch", "python.version"))
     if not (torch and python):
         return facts

@@ -22,6 +22,9 @@ MAX_OLDER_PYTHONS = 3
 MAX_NEWER_PYTHONS = 2
 """How many newer Pythons are tried, where a package has no wheel for the chosen one."""
 
+MAX_SECONDS = 60.0
+"""After how long no further choice is tried."""
+
 MAX_OLDER_TORCHES = 3
 """How many older releases of torch are tried."""
 
@@ -182,14 +185,20 @@ def _plans_with_older_torch(
             yield other, why
 
 
-def ask_index_once(resolve: ResolvePlan, has_local_torch: Callable[[Plan], bool]) -> ResolvePlan:
-    """Return a function that resolves plans, and asks an index of torch that did not answer no second time."""
+def ask_index_once(
+    resolve: ResolvePlan, has_local_torch: Callable[[Plan], bool], now: Callable[[], float]
+) -> ResolvePlan:
+    """Return a function that resolves plans: it asks an index of torch that did not answer no second time, and begins none after MAX_SECONDS."""
     unreachable: dict[str, Plan] = {}  # by index
+    until: list[float] = []
 
     def resolve_plan(plan: Plan) -> Plan:
         if plan.index in unreachable and not has_local_torch(plan):
             known = unreachable[plan.index]
             return plan.replace(resolved=known.resolved, unresolved=known.unresolved)
+        if until and now() > until[0]:
+            return plan.replace(resolved=f"not tried: the choices before took {MAX_SECONDS:.0f} s")
+        until.append(now() + MAX_SECONDS)
         done = resolve(plan)
         if done.unresolved == UnresolvedCause("index-unread", (plan.index,)):
             unreachable[plan.index] = done

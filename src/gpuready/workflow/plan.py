@@ -476,7 +476,7 @@ def _resolve_plans(
         def is_accepted(one: Plan, contract: Contract = contract) -> bool:
             return not judge_plan(one, contract)
 
-        resolve_plan = ask_index_once(resolve_once, has_local_torch)
+        resolve_plan = ask_index_once(resolve_once, has_local_torch, host.get_monotonic_time)
 
         if plan.verdict == "plan" and choose_again is not None:
             free = [word for word, value in (("torch", request.torch), ("python", request.python)) if not value]
