@@ -201,6 +201,12 @@ def test_what_the_catalogue_knows_of_a_package_without_wheel_is_stated(world, in
     other = resolve("4.8")
     assert row(other, "antlr").version == "4.9.3", "known of another version only: the index says what this one needs"
     assert "kestrel" not in {locked.name for locked in other.lock}
+    index.add("kestrel", "2.0")
+    known = {"antlr": {"name": "antlr", "version": "4.8", "requires": ["kestrel>=2"]}}
+    monkeypatch.setattr("gpuready.catalog.indexes.source_only_packages", lambda: known)
+    asked = contract(need("hydra", "*"), need("kestrel", "==1.0"))
+    pinned = resolve_plan(world, default(), asked)
+    assert pinned.lock, f"a conflict with what another version needs proves nothing: {pinned.conflicts}"
     assert not mark.exists()
 
 

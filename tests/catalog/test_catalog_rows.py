@@ -305,7 +305,7 @@ def test_conflicts_and_lookalikes():
     for row in rows("packages", "conflict"):
         assert row["why"] and row["b"] and isinstance(row["b"], list)
         for requirement in [row["a"], *row["b"]]:
-            assert re.fullmatch(r"[a-z0-9-]+((==|>=|<=|>|<)[0-9a-z.]+)?", requirement), requirement
+            assert re.fullmatch(r"[a-z0-9-]+((==|>=|<=|>|<)[0-9a-z.]+,?)*", requirement), requirement
     for row in rows("lookalikes", "lookalike"):
         assert row["name"] and row["wanted"] and row["why"].endswith(".")
 

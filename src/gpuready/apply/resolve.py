@@ -1,6 +1,7 @@
 """Resolve a plan: ask uv for the whole stack, and accept its result only if it satisfies the contract."""
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 
 from gpuready.apply import resolution_cache, uv, uv_config, uv_output, wheel_search
 from gpuready.apply.index_release import find_index_release
@@ -28,6 +29,8 @@ UvAnswer = tuple[LockedPackage, ...] | PlanConflict | uv_output.InconclusiveReso
 MACOS_TARGET = "MACOSX_DEPLOYMENT_TARGET"
 MAX_ROUNDS = 8
 """How often a request is repeated with more pins before giving up."""
+CHECK_DEADLINE = 60.0
+"""How long a check waits for one resolution, in seconds."""
 
 
 def resolve_plan(
@@ -69,7 +72,7 @@ def resolve_requirements(
     words: Sequence[str],
     target: Plan,
     note: Callable[..., None] = lambda *_: None,
-    deadline: float = uv.DEADLINE,
+    deadline: float = CHECK_DEADLINE,
 ) -> UvAnswer:
     """Return what uv makes of the requirements of a file, on the Python, the platform and torch's index of ``target``.
 
@@ -199,10 +202,19 @@ class _PlanResolver:
             self.learn_sources(dict.fromkeys(suspects, ""), request)
             more = {*suspects} & {*self.source_rows} - {*stated}
             if not more:
+                others = self.find_other_versions(answer, stated)
+                if others and self.learn_sources(others, request):
+                    return self.ask_uv(request)
                 return self.find_source_only(request, answer, suspects, stated)
             stated = (*stated, *sorted(more))
             answer, log = self.compile_request(request, stated)
         return answer
+
+    def find_other_versions(self, answer: UvAnswer, stated: Iterable[str]) -> dict[str, str]:
+        """Return packages that a conflict names in another version than the one whose requirements were stated: it proves nothing of that."""
+        says = answer.says if isinstance(answer, PlanConflict) else ""
+        named = {name: re.search(rf"\b{re.escape(name)}(?: |==)(\d[\w.]*)", says) for name in stated}
+        return {name: hit[1] for name, hit in named.items() if hit and hit[1] != self.source_rows[name]["version"]}
 
     def learn_sources(self, versions_: dict[str, str], request: ResolutionRequest) -> bool:
         """Read from the index what packages without a wheel require; True where something new was learnt."""

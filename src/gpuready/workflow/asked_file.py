@@ -187,6 +187,8 @@ def _resolve_on_usual_pythons(
         first = first or answer
         if isinstance(answer, InconclusiveResolution) and (answer.cause is None or answer.cause.kind != "no-wheel"):
             break
+        if isinstance(answer, PlanConflict) and answer.kind == "platform-tag":  # on any Python
+            break
     return [], first, pythons
 
 
