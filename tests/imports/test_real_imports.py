@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,6 +27,7 @@ origin = "this test"
 platforms = ["cpu"]
 needs = [{ key = "package.numpy", want = "*", level = "required", cite = "this test" }]
 """
+OTHER_PYTHON = os.path.realpath(sys.executable)
 Break = Callable[[EnvironmentCopy], object]
 NUMPY = "from numpy import array, linalg"
 
@@ -285,6 +287,7 @@ def test_a_library_that_is_there_is_not_called_missing(copy: EnvironmentCopy) ->
         ("#!/bin/sh\n'''exec' {python} \"$0\" \"$@\"\n", 0o755, ""),
         ("#!/gone/bin/python\n", 0o755, "its interpreter /gone/bin/python is not there"),
         ("#!/bin/sh\n'''exec' '/gone/bin/python' \"$0\" \"$@\"\n", 0o755, "its interpreter /gone/bin/python is not there"),
+        ("#!{other}\n", 0o755, "its interpreter {other} is another Python"),
         ("#!{python}\n", 0o644, "it has no permission to be executed"),
         (None, 0, "recorded when it was installed, and not there"),
     ],
@@ -295,11 +298,11 @@ def test_a_command_whose_interpreter_is_gone_is_told(
     copy.rewrite("demo-1.0.dist-info/RECORD", lambda data: data + b"../../../bin/demo-train,,\n")
     copy.age()
     if text is not None:
-        (copy.root / "bin/demo-train").write_text(text.format(python=copy.python))
+        (copy.root / "bin/demo-train").write_text(text.format(python=copy.python, other=OTHER_PYTHON))
         (copy.root / "bin/demo-train").chmod(mode)
     assert copy.judge() == ({"PKG043": "error" if text else "warning"} if says else {})
     assert [finding.says for finding in copy.report.findings] == (
-        [f"demo-train cannot be started: {says}"] if says else []
+        [f"demo-train cannot be started: {says.format(other=OTHER_PYTHON)}"] if says else []
     )
 
 
@@ -315,6 +318,16 @@ def test_what_is_damaged_is_installed_again_and_not_what_fell_over_it(copy: Envi
     assert [word.partition("==")[0] for word in copy.report.findings[0].fix[0].run[-1:]] == ["pyyaml"]
 
 
+def test_a_package_whose_checkout_is_gone_is_installed_from_the_index(copy: EnvironmentCopy) -> None:
+    copy.use("import demo_user")
+    copy.install("demo-user", "1.0", {"demo_user.pth": "/gone/demo-user\n"})
+    url = '{"url": "file:///gone/demo-user", "dir_info": {"editable": true}}'
+    (copy.site / "demo-user-1.0.dist-info/direct_url.json").write_text(url)
+    copy.rewrite("demo-1.0.dist-info/METADATA", lambda data: data + b"Requires-Dist: demo-user\n")
+    assert copy.judge() == {"PKG042": "error"}
+    assert copy.report.findings[0].fix[0].run[-1] == "demo-user==1.0"
+
+
 def test_a_stray_package_in_the_place_of_a_module_is_deleted(copy: EnvironmentCopy) -> None:
     (copy.site / "typing_extensions").mkdir()
     (copy.site / "typing_extensions/__init__.py").touch()
@@ -322,6 +335,4 @@ def test_a_stray_package_in_the_place_of_a_module_is_deleted(copy: EnvironmentCo
     assert copy.judge() == {"PKG042": "error", "PKG020": "warning"}
     (finding,) = [one for one in copy.report.findings if one.code == "PKG042"]
     stray = copy.site / "typing_extensions/__init__.py"
-    assert (
-        finding.fix[0].does == f"delete {stray}, which no package has installed: it hides the module typing_extensions"
-    )
+    assert finding.fix[0].run == ("rm", "--", str(stray)) and "which no package has installed" in finding.fix[0].does

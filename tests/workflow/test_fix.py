@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ def template(tmp_path_factory):
     env = {k: v for k, v in os.environ.items() if not k.startswith("UV_")} | {"UV_OFFLINE": "1", "UV_NO_CACHE": "1"}
     packages = ("demo==1.0", "helper-kit==1.0")
     for words in (
-        ("venv", "--python", sys.executable, "env"),
+        ("venv", "--relocatable", "--python", sys.executable, "env"),
         ("pip", "install", "--python", "env", "--no-index", "--find-links", "wheels", *packages),
     ):
         subprocess.run([uv(), *words], cwd=at, env=env, check=True, capture_output=True)
@@ -129,6 +130,34 @@ def test_what_an_install_did_not_bring_is_installed_in_a_second_round(place):
     ran = fix(place, "--yes", kite="long")
     assert ran.code == 0 and ran.out.startswith("fixed "), ran.out + ran.err
     assert versions(place) == {"demo": "1.0", "helper_kit": "1.4.2", "other_kit": "2.5"}
+
+
+def test_what_stops_uv_or_hides_a_module_is_taken_away_in_the_copy(place):
+    """A torn RECORD, a link to nowhere, what an older release left, a stray package and a command that starts another Python."""
+    assert fix(place, "--yes", kite="long").code == 0
+    (site,) = (place / "env").glob("lib/python3*/site-packages")
+    record = site / "helper_kit-1.4.2.dist-info/RECORD"
+    record.write_text(record.read_text()[:-40])
+    shutil.rmtree(site / "other_kit")
+    (site / "other_kit").symlink_to(place / "gone")
+    files = {"demo/__init__.py": "import demo._kite\ndef main(): pass\n", "demo/_kite.py": ""}
+    made = wheel(place / "wheels", "demo", "1.0", files, "demo")
+    install = ("pip", "install", "--python", "env", "--no-index", "--no-cache", "--reinstall", "--no-deps", made)
+    subprocess.run([uv(), *install], cwd=place, check=True, capture_output=True)
+    wheel(place / "wheels", "demo", "0.9", {"demo/__init__.py": "OLD = 1\n", "demo/old.py": ""})
+    with zipfile.ZipFile(place / "wheels/demo-0.9-py3-none-any.whl") as file:
+        file.extractall(site, [one for one in file.namelist() if one != "demo/__init__.py"])
+    (site / "demo/_kite").mkdir()
+    (site / "demo/_kite/__init__.py").write_text("raise ImportError('kite')\n")
+    command = place / "env/bin/demo"
+    command.write_text(f"#!{os.path.realpath(sys.executable)}\n" + command.read_text().partition("\n")[2])
+    before = tree(place / "env")
+    ran = fix(place, "--yes", kite="long")
+    assert ran.code == 0 and ran.out.startswith("fixed "), ran.out + ran.err
+    assert "demo/_kite/__init__.py" in "".join(ran.out.split()) and "by you" not in ran.out
+    assert subprocess.run([command]).returncode == 0 and versions(place)["demo"] == "1.0"
+    assert not (site / "demo/old.py").exists(), "a file of the older release alone"
+    assert undo(place).code == 0 and tree(place / "env") == before
 
 
 @pytest.mark.parametrize("words", [(), ("--allow-build",)], ids=["as-it-is", "agreed"])

@@ -18,9 +18,9 @@ from gpuready.apply.install_errors import InstallFailed, format_os_error
 from gpuready.apply.install_lock import InstallLock, InstallLockBusyError
 from gpuready.system import AccessError, HostAccess, durable_files, file_contents
 from gpuready.system.files import read_link
+from gpuready.system.imports.distributions import COPIES_SUFFIX
 from gpuready.system.private_files import require_own_folder
 
-STATE_SUFFIX = ".gpuready-fix"
 COPY_DEADLINE = 3600.0
 CONFIG_FILE = "pyvenv.cfg"
 LOCK_FILES = ("lock", "lock.held")
@@ -32,7 +32,7 @@ class EnvironmentCopy:
 
     def __init__(self, host: HostAccess, path: str):
         self.host, self.path = host, file_contents.resolve_real_path(path)
-        self.folder = self.path + STATE_SUFFIX
+        self.folder = self.path + COPIES_SUFFIX
         self.state = FixState(host, self.path)
         self.journal = self.state.journal
         self.lock = InstallLock(self.folder, host.get_hostname())

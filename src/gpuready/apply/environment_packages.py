@@ -1,5 +1,6 @@
 """Change the packages of an environment by uv, with heed to everything that is installed: uv alone looks at what it was asked for."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 
 from gpuready.apply import uv
@@ -9,7 +10,8 @@ from gpuready.apply.uv import UvSettings, explain_uv_failure
 from gpuready.apply.wheel_contents import find_overreach
 from gpuready.catalog.packages import canonical_package_name, list_positional_words, split_requirement
 from gpuready.model.metadata import is_for_other_extra, parse_requirement
-from gpuready.system import HostAccess, durable_files
+from gpuready.system import HostAccess, durable_files, file_contents
+from gpuready.system.imports.distributions import list_replaced, read_headers
 
 _BUILD_WORDS = ("--no-build-isolation", "--no-binary", "--only-binary", "--no-build")
 _TORCH_PACKAGES = ("torch", "torchvision", "torchaudio")
@@ -85,6 +87,12 @@ class EnvironmentPackages:
         run = ("uv", "pip", "install", *self.list_requirements(first))
         self.run_uv(run if allow_build else forbid_builds(run))
 
+    def delete(self, path: str) -> None:
+        """Delete a file or a folder of this environment. InstallFailed where a link leads out of it."""
+        if not file_contents.resolve_real_path(os.path.dirname(path)).startswith(f"{self.environment}/"):
+            raise InstallFailed(f"{path} is not inside of the environment")
+        durable_files.remove_tree(path)
+
     def run_uv(self, run: Sequence[str]) -> None:
         """Run a ``uv pip`` command for this environment. InstallFailed where it fails."""
         words = list(run[1:])
@@ -132,31 +140,41 @@ class EnvironmentPackages:
         return [*words[:at], *words[at + 2 :]]
 
     def repair_metadata(self) -> None:
-        """Install anew what has lost its metadata, at which uv stops, and remove what else installers left behind."""
+        """Remove what stops uv, and install anew what has lost its metadata, or a RECORD that can be read."""
         self._remove_leftovers()
-        lost = [entry.removesuffix(".dist-info").split("-") for _, entry in self._list_broken_metadata()]
-        pins = [f"{name}=={version}" for name, version in lost]
+        broken = self._list_broken_metadata()
+        for folder, entry in broken:
+            durable_files.unlink_quietly(f"{folder}/{entry}/RECORD")  # uv stops at one that it cannot read
+        pins = ["==".join(entry.removesuffix(".dist-info").split("-")) for _, entry in broken]
         if pins:
-            self.show_step(f"installing {', '.join(pins)} anew: the metadata is lost")
+            self.show_step(f"installing {', '.join(pins)} anew: the metadata is damaged")
             self.run_uv(("uv", "pip", "install", "--only-binary", ":all:", "--reinstall", "--no-deps", *pins))
 
     def _remove_leftovers(self) -> None:
-        """Remove what pip left of an uninstall (``~eft``), and metadata without METADATA of packages that have others too."""
-        installed = {copy.name for copy in list_distributions(self.environment)}
-        for folder in list_site_folders(self.environment):
-            for entry in self.host.list_directory(f"{self.environment}/{folder}") or ():
-                if entry.startswith("~"):
-                    durable_files.remove_tree(f"{self.environment}/{folder}/{entry}")
-        for folder, entry in self._list_broken_metadata():
-            if canonical_package_name(entry.partition("-")[0]) in installed:
-                durable_files.remove_tree(f"{folder}/{entry}")
+        """Remove what pip left of an uninstall (``~eft``), links to nowhere, and metadata that is damaged or whose files were replaced, beside other."""
+        sites = [f"{self.environment}/{folder}" for folder in list_site_folders(self.environment)]
+        for path in [f"{site}/{entry}" for site in sites for entry in self.host.list_directory(site) or ()]:
+            if os.path.basename(path).startswith("~") or (self.host.stat_path(path) or {}).get("kind") == "link":
+                durable_files.remove_tree(path)
+        broken = [f"{folder}/{entry}" for folder, entry in self._list_broken_metadata()]
+        whole = {copy.name for copy in list_distributions(self.environment) if copy.info not in broken}
+        left = [info for info in broken if canonical_package_name(os.path.basename(info).partition("-")[0]) in whole]
+        for path in dict.fromkeys([*left, *list_replaced(sites)]):
+            self.delete(path)
 
     def _list_broken_metadata(self) -> list[tuple[str, str]]:
-        """Return the folder and the name of metadata (``kite-1.0.dist-info``) without METADATA."""
+        """Return the folder and the name of metadata (``kite-1.0.dist-info``) without a name in METADATA, or with a torn RECORD."""
         sites = [f"{self.environment}/{folder}" for folder in list_site_folders(self.environment)]
         entries = [(site, entry) for site in sites for entry in self.host.list_directory(site) or ()]
         infos = [(site, entry) for site, entry in entries if entry.endswith(".dist-info") and entry.count("-") == 2]
-        return [row for row in infos if self.host.stat_path(f"{row[0]}/{row[1]}/METADATA") is None]
+        return [(site, entry) for site, entry in infos if _is_damaged(f"{site}/{entry}")]
+
+
+def _is_damaged(info: str) -> bool:
+    """Whether uv cannot use metadata: METADATA without a name, a RECORD with a row of less than three fields."""
+    record = file_contents.read_text_file(f"{info}/RECORD") or ""
+    is_torn = any(line.count(",") < 2 for line in record.splitlines() if line)
+    return is_torn or not dict(read_headers(info)).get("name")
 
 
 def _loosen_pin(word: str, ranges: Mapping[str, str]) -> str:

@@ -133,7 +133,7 @@ def verdict_words(verdict: str) -> str:
 HARDWARE_FACTS = ("gpu.capability", "gpu.name", "gpu.memory", "gpu.count", "gpu.pci_count", "gpu.vendor", "os.arch",
             "memory.total", "platform.name")  # fmt: skip
 """Facts that only another machine changes."""
-FILE_KINDS = ("missing", "resized", "short", "changed", "unreadable", "damaged", "machine", "source")
+FILE_KINDS = ("missing", "resized", "short", "changed", "unreadable", "damaged", "machine", "source", "source-gone")
 """Files that are not as they were installed: PKG043."""
 LIBRARY_KINDS = ("library", "old-library", "other-torch", "python")
 """Whole extension modules that want what is not here: PKG047."""

@@ -56,7 +56,7 @@ class FixChange(Record):
 
 
 _SUBJECT_KINDS = {"package": "package", "torch": "torch", "set": "variable", "unset": "variable", "fact": "fact",
-         "python": "python", "forget": "job", "unlock": "lock"}  # fmt: skip
+         "python": "python", "forget": "job", "delete": "file"}  # fmt: skip
 
 
 def apply_changes(facts: Facts, changes: Iterable[FixChange]) -> Facts:
@@ -171,9 +171,15 @@ def _drop_job_want(facts: Facts, word: str, _: None) -> list[Fact]:
     return [_planned_fact("job.wants", tuple(one for one in wants if one != word))]
 
 
-def _remove_cache_lock(facts: Facts, path: str, _: None) -> list[Fact]:
-    left = [row for row in facts.value_if_known("cache.locks") or () if path not in str(row)]
-    return [_planned_fact("cache.locks", tuple(left))]
+def _delete_file(facts: Facts, path: str, _: None) -> list[Fact]:
+    """Delete a lock, or what hides a module, with the failures that come from there."""
+    found = []
+    for key in ("cache.locks", "import.hidden"):
+        rows = facts.value_if_known(key) or ()
+        found += [_planned_fact(key, tuple(row for row in rows if path not in str(row)))] if rows else []
+    known = facts.value_if_known("import.result") or {}
+    cleared = {root: _clear_failure(row) if path in str(row) else row for root, row in known.items()}
+    return [*found, *([_planned_fact("import.result", cleared)] if known else [])]
 
 
 def _planned_fact(key: str, value: Any) -> Fact:
@@ -188,7 +194,7 @@ _ACTIONS: dict[str, Callable[[Facts, str, Any], list[Fact]]] = {
     "fact": _set_fact,
     "python": _set_python,
     "forget": _drop_job_want,
-    "unlock": _remove_cache_lock,
+    "delete": _delete_file,
 }
 
 
@@ -246,7 +252,11 @@ def _without_failure(failed: dict[str, Any], rows: Any, kept: tuple[Any, ...], a
     """A root's result without its error, if only rows that are gone explain it; where none does, if what raised it is installed again."""
     at_fault = explain_failure(rows, failed)
     is_settled = not any(row in kept for row in at_fault) if at_fault else again in failed.get("packages", ())
-    return failed | {"error": "", "file": "", "line": 0, "chain": ()} if failed.get("error") and is_settled else failed
+    return _clear_failure(failed) if failed.get("error") and is_settled else failed
+
+
+def _clear_failure(failed: dict[str, Any]) -> dict[str, Any]:
+    return failed | {"error": "", "file": "", "line": 0, "chain": ()}
 
 
 SOURCE = "the plan"

@@ -53,7 +53,7 @@ def _read_step(step: FixStep, finding: Finding, facts: Facts, contract: Contract
     elif run[:2] == ("uv", "venv") and "--python" in run:
         yield _new_environment_change(run[run.index("--python") + 1], finding, facts, contract)
     elif run[:2] == ("rm", "--"):
-        acts = tuple(("unlock", path, None) for path in run[2:])
+        acts = tuple(("delete", path, None) for path in run[2:])
         yield FixChange(step, changing.VARIABLE_COST, acts, finding.code)
     else:
         yield from _variable_changes(step, finding)

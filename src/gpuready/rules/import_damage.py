@@ -28,7 +28,8 @@ def damage_example(row: dict[str, Any], version: str = "", **result: Any) -> dic
 def uncover_module_step(path: str, module: str, is_stray: bool = False) -> FixStep:
     """The step that lets Python find a module which a file hides; one inside of a package was put there by nobody's install."""
     if "." in module or is_stray:
-        return FixStep(f"delete {path}, which no package has installed: it hides the module {module}")
+        does = f"delete {path}, which no package has installed: it hides the module {module}"
+        return FixStep(does, ("rm", "--", path), "ask")
     return FixStep(f"rename {path.removesuffix('/__init__.py')}, or run from another folder")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -75,11 +76,12 @@ def compute_fix(request: FixRequest, note: Callable[[str], object]) -> tuple[Fix
 
 
 def list_unmet_needs(environment: str) -> list[str]:
-    """Return what installed packages require and do not have, whoever needs them; nothing of the environment is started."""
-    names = dict.fromkeys(found.name for found in list_distributions(environment))
+    """Return what installed packages require and do not have, and what is installed twice, whoever needs them; nothing of the environment is started."""
+    names = Counter(found.name for found in list_distributions(environment))
     facts = Facts(tuple(probe.survey_environment(machine_facts.choose_probed_host(), environment, names)))
     rows = [row for row in facts.value_if_known("import.damage") or () if row["kind"] in NEED_KINDS]
-    return [f"{row['by']} requires {row['distribution']}{row['want']}, {row['detail']}" for row in rows]
+    twice = [f"{name} is installed twice" for name, copies in names.items() if copies > 1]
+    return twice + [f"{row['by']} requires {row['distribution']}{row['want']}, {row['detail']}" for row in rows]
 
 
 def plan_fix(

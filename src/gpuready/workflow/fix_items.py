@@ -111,9 +111,9 @@ def _choose_how(step: FixStep, changes: tuple[FixChange, ...], target: FixTarget
         return "variables", ""
     if run[:2] == ("gpuready", "install"):
         return ("", target.no_install) if target.no_install else ("install", "")
-    if run[:2] == ("rm", "--"):
+    if run[:2] == ("rm", "--") and "/site-packages/" not in run[2]:
         return "remove", ""
-    if run[:2] == ("uv", "pip") and not _names_local_file(run):
+    if (run[:2] == ("rm", "--") and target.kind == "venv") or (run[:2] == ("uv", "pip") and not _names_local_file(run)):
         return ("", target.refusal) if target.refusal else ("packages", "")
     return "", ""
 

@@ -83,6 +83,8 @@ class FixOrder:
             self.target = self.target.replace(refusal=self.target.refusal + hint)
         unmet = [] if self.target.kind != "venv" or self.target.refusal else list_unmet_needs(self.target.path)
         codes = _check_codes(only, self.before, UNMET_CODE if unmet else "")
+        left = {finding.code for finding in self.found.report.findings}
+        self.cleared = set(codes or (finding.code for finding in self.before.findings if finding.code not in left))
         tasks = list_fix_tasks(self.found, self.target, spec, codes)
         if unmet and UNMET_CODE in (codes or UNMET_CODE):
             tasks = put_unmet_first(tasks, unmet, self.target)
@@ -135,9 +137,11 @@ class FixOrder:
         self.show_step("checking again")
         report = self._check_again()
         left = {finding.code for finding in report.findings}
-        for task in self.tasks:
-            if task.item.state == "applied" and task.item.codes and left.issuperset(task.item.codes):
+        for task in [task for task in self.tasks if task.item.codes]:
+            if task.item.state == "applied" and left.issuperset(task.item.codes):
                 self._set_state([task], "ineffective")
+            elif not task.how and task.item.state == "planned" and left.isdisjoint(task.item.codes):
+                self._set_state([task], "unneeded")
         errors = any(finding.severity == "error" for finding in report.findings)
         return self._make_outcome("partly" if errors or self.conflicts else "fixed", report)
 
@@ -185,7 +189,7 @@ class FixOrder:
             resolves_first = not all(
                 task.steps for task in tasks
             )  # then the other changes are made if that is not enough
-            steps, codes = [] if resolves_first else _steps(tasks), {code for task in tasks for code in task.item.codes}
+            steps, codes = [] if resolves_first else _steps(tasks), set(self.cleared)
             packages = EnvironmentPackages(self.host, draft, self.uv_settings, self.show_step, UV_DEADLINE)
             packages.repair_metadata()
             known, first = packages.list_conflicts(), distribution_name(self.before.contract.framework)
@@ -194,6 +198,9 @@ class FixOrder:
                     made.append(step.does)
                     self.show_step(step.does)
                     copy.journal.record_step("run", does=step.does, run=list(step.run))
+                    if step.run[:2] == ("rm", "--"):
+                        packages.delete(step.run[2].replace(f"{copy.path}/", f"{draft}/", 1))
+                        continue
                     run = step.run if self.allow_build else forbid_builds(step.run)
                     packages.change(run, first, self._asked_ranges())
                 self._resolve_conflicts(packages, known, first)

@@ -53,7 +53,11 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
             severities[path] = "warning"
     if not severities:
         return None
-    strays = {str(row["path"]).removesuffix("/__init__.py") for row in _list_hidden_rows(facts) if "stray" in row}
+    strays = {
+        str(row["path"]).removesuffix("/__init__.py"): str(row["path"])
+        for row in _list_hidden_rows(facts)
+        if "stray" in row
+    }
     inside = {str(row["path"]).removesuffix("/__init__.py"): str(row["module"]) for row in _list_hidden_rows(facts)}
     modules = {path: inside.get(path) or path.rpartition("/")[2].partition(".")[0] for path in severities}
     return make_finding(
@@ -64,7 +68,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         ),
         so="programs run from here import that file instead of the real module",
         fix=tuple(
-            import_damage.uncover_module_step(f"{path}/__init__.py" if "." in name else path, name, path in strays)
+            import_damage.uncover_module_step(strays.get(path, path), name, path in strays)
             for path, name in modules.items()
         ),
         severity="error" if "error" in severities.values() else "warning",

@@ -175,7 +175,7 @@ class Survey(SearchedEnvironment):
             self._report(name, kind, path, detail)
         source = copy.find_editable_source()
         if source and not is_folder(source):
-            self._report(name, "source", source, "the folder it was installed from is gone")
+            self._report(name, "source-gone", source, "the folder it was installed from is gone")
         elif source:
             self.unchecked[name] = f"an editable install of {source}: its files are not recorded"
             self._look_for_root(copy, source)

@@ -10,7 +10,14 @@ from gpuready.model.facts import find_missing_library
 from gpuready.model.metadata import parse_metadata_headers, parse_requires_file, split_metadata_name
 from gpuready.system.file_contents import hash_as_recorded, hash_large_files
 from gpuready.system.imports.search_path import SearchPath, read_lines
-from gpuready.system.imports.watched_files import get_write_time, is_readable, open_regular, path_exists, read_status
+from gpuready.system.imports.watched_files import (
+    get_write_time,
+    is_readable,
+    open_regular,
+    path_exists,
+    read_status,
+    resolve_path,
+)
 
 RecordRow = tuple[str, str, int | None]
 Difference = tuple[str, str, str]
@@ -19,6 +26,8 @@ Difference = tuple[str, str, str]
 
 METADATA_SUFFIXES = (".dist-info", ".egg-info")
 MAX_METADATA_BYTES, MAX_RECORD_BYTES = 1 << 18, 1 << 24
+COPIES_SUFFIX = ".gpuready-fix"
+"""How the folder ends in which ``gpuready fix`` keeps copies of the environment beside it."""
 MAX_COPIES = 8
 """Metadata of one distribution that are compared; a broken environment has two or three."""
 READABLE = 0o444
@@ -165,6 +174,22 @@ def put_present_first(copies: list[Distribution]) -> None:
         copies.sort(key=lambda copy: (copy.site != site, _share_that_differs(copy)))
 
 
+def list_replaced(sites: Iterable[str]) -> list[str]:
+    """Metadata beside that of the version whose files are there, as an interrupted upgrade leaves it, after the files that it alone records."""
+    found = find_distributions(SearchPath((), sites))
+    old: list[Distribution] = []
+    for copies in found.values():
+        put_present_first(copies)
+        least = _share_that_differs(copies[0]) if len(copies) > 1 else 1.0
+        old += [copy for copy in copies[1:] if copy.site == copies[0].site and _share_that_differs(copy) > least]
+    rows = {
+        copy.info: [f"{copy.site}/{row[0]}" for row in copy.rows] for copies in found.values() if old for copy in copies
+    }
+    own = [path for copy in old for path in rows.pop(copy.info)]
+    kept = {path for paths in rows.values() for path in paths}
+    return [*(path for path in own if path not in kept), *(copy.info for copy in old)]
+
+
 def _share_that_differs(copy: Distribution) -> float:
     """The share of recorded files that are not there as recorded; one half where nothing is recorded."""
     return len(list(compare_rows(copy.site, copy.rows))) / len(copy.rows) if copy.rows else 0.5
@@ -301,8 +326,20 @@ def find_command_fault(path: str) -> tuple[str, str] | None:
     words = first.removeprefix("#!").split() if first.startswith("#!/") else []
     if words == ["/bin/sh"] and second.startswith("'''exec' "):  # how a path is written that is too long for one line
         words = [second.split()[1].strip("'\"")]
-    is_gone = bool(words) and words[0].startswith("/") and not path_exists(words[0])
-    return ("command", f"its interpreter {words[0]} is not there") if is_gone else None
+    if not words or not words[0].startswith("/"):
+        return None
+    if not path_exists(words[0]):
+        return "command", f"its interpreter {words[0]} is not there"
+    return ("command", f"its interpreter {words[0]} is another Python") if _is_of_another(path, words[0]) else None
+
+
+def _is_of_another(path: str, interpreter: str) -> bool:
+    """Whether a command of a virtual environment starts the Python of another folder; a copy that ``fix`` changes has the commands of its original."""
+    (home, _, folder), own = interpreter.rpartition("/bin/"), os.path.dirname(path)
+    if not folder.startswith("python") or not path_exists(f"{os.path.dirname(own)}/pyvenv.cfg"):
+        return False
+    is_same = read_status(f"{home}/bin").st_ino == read_status(own).st_ino
+    return not is_same and not path.startswith(f"{resolve_path(home)}{COPIES_SUFFIX}/")
 
 
 def is_as_shipped(kind: str, path: str, copy: Distribution) -> bool:
