@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import running
 from tests.running import call_gpuready as gpuready
 
 ROOT = Path(__file__).parents[2]
@@ -331,6 +332,7 @@ def shipping(venv):
     def write(framework: str) -> None:
         rows = 'needs = [{ key = "gpu.count", want = ">=16", cite = "a:1" }]\n'
         rows += 'variables = [{ name = "LD_PRELOAD", access = "set", value = "/x.so", cite = "a:2" }]\n'
+        rows += 'errors = [{ message = "KiteError: shard is empty", cause = "no rows", fix = "write a row", cite = "a:3" }]\n'
         (site / "kite_ml" / "gpuready.toml").write_text(f'framework = "{framework}"\nversion = "1.2"\n{rows}')
 
     return write
@@ -342,6 +344,17 @@ def test_a_package_ships_its_own_requirements(shipping, venv):
     assert {"gpu.count", "package.torch"} <= {need["key"] for need in contract["needs"]}, "its file and its metadata"
     assert contract["says"].startswith("the requirements that kite-ml ships") and contract["basis"] == "foreign"
     assert contract["variables"][0]["value"] == "", "what loads code is not set"
+
+
+def test_an_error_that_a_package_tells_is_found_in_a_log(shipping, venv, tmp_path):
+    """With the type before the message, as the log has it."""
+    shipping("kite-ml")
+    log = tmp_path / "kite.log"
+    log.write_text(
+        'Traceback (most recent call last):\n  File "t.py", line 3, in <module>\n    go()\nkite.KiteError: shard is empty\n'
+    )
+    ran = running.gpuready("diagnose", str(log), "--for", "kite-ml", VIRTUAL_ENV=str(venv))
+    assert ran.code == 1 and "fix  write a row" in ran.out and "kite-ml 1.2, a:3" in ran.out
 
 
 @pytest.mark.parametrize("framework", ["vllm", "other"])

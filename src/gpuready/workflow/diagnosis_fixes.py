@@ -358,7 +358,7 @@ def _known_error_steps(contract: Contract | None, summary: LogSummary) -> Sequen
     """Return the steps that the framework's documentation gives for an error in the log."""
     if contract is None:
         return ()
-    texts = [failure.message for failure in summary.failures]
+    texts = [f"{failure.type}: {failure.message}" for failure in summary.failures]
     known = [
         error for error in contract.errors if len(error.message) > 15 and any(error.message in text for text in texts)
     ]
