@@ -276,3 +276,8 @@ def test_every_bound_that_a_message_asks_for_is_in_the_command():
     asked = "transformers>=4.45.0,<=4.51.3,!=4.46.0"
     found = diagnose(f"ImportError: {asked} is required for a normal functioning of this module, but found 4.52.4.")
     assert found.fix[0].run[-1] == asked
+
+
+def test_a_device_side_assert_leads_to_labels_and_ids():
+    found = diagnose(USERS.format("total += loss.item()", "RuntimeError: CUDA error: device-side assert triggered"))
+    assert found.cause == "not-environment" and "out of range" in found.fix[0].does
