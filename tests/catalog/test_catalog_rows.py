@@ -48,6 +48,7 @@ def test_the_files_are_all_there():
     assert NAMES == [
         "accelerators",
         "aftermath",
+        "architectures",
         "bands",
         "cuda",
         "earlier_names",

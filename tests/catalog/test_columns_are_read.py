@@ -15,6 +15,7 @@ from tools import compile_catalog
 HOME = Path(catalog.__file__).resolve().parents[3]
 TABLES = sorted(path.stem for path in (HOME / "src/gpuready/catalog").glob("*.toml"))
 OPEN = {
+    "architectures": ("defaults",),
     "systems": ("glibc", "python", "codenames"),
     "images": ("cudas", "tags"),
     "kernels": ("cuda", "built"),

@@ -64,7 +64,9 @@ def test_ranks_share_weights_and_cache():
         find_rank_share(find_model_config("llama-3.1-70b"), tensor=5)
 
 
-def test_windows_keep_the_window():
+def test_latent_attention_keeps_one_vector_and_windows_keep_the_window():
+    latent = SMALL | {"kv_lora_rank": 512, "qk_rope_head_dim": 64}
+    assert find_rank_share(latent, tensor=2).cache == 4 * 576
     gemma = find_rank_share(find_model_config("gemma-3-12b"))
     assert gemma.windowed > gemma.cache > 0 and gemma.window == 1024
     job = ServingJob(find_model_config("gemma-3-12b"), context=131072)

@@ -35,6 +35,7 @@ GEMMA = gated("gemma", 2048, 18, 8, 1, 16384, 256000, head_dim=256)
 GEMMA2 = gated("gemma2", 2304, 26, 8, 4, 9216, 256000, head_dim=256)
 GEMMA3 = gated("gemma3_text", 1152, 26, 4, 1, 6912, 262144, head_dim=256)
 GPT2 = {"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_positions": 1024, "vocab_size": 50257, "n_inner": None}
+NEOX = gated("gpt_neox", 2048, 24, 16, None, 8192, 50304)
 
 
 @pytest.mark.parametrize(
@@ -52,6 +53,7 @@ GPT2 = {"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_positions": 1024,
         (GEMMA2, 2_614_341_888),
         (GEMMA3, 999_885_952),
         (GPT2, 124_439_808),
+        (NEOX, 1_414_647_808),
     ],
     ids=[
         "llama-2-7b",
@@ -66,6 +68,7 @@ GPT2 = {"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_positions": 1024,
         "gemma-2-2b",
         "gemma-3-1b",
         "gpt2",
+        "pythia-1.4b",
     ],
 )
 def test_counts(config, count):

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from gpuready.fit.job.model_families import parse_family_shape
 from gpuready.fit.job.model_shape import (
     CONFIG_SWITCHES,
     FAMILY_ALIASES,
@@ -10,8 +11,6 @@ from gpuready.fit.job.model_shape import (
     MODEL_FAMILIES,
     ModelShape,
     parse_common_shape,
-    parse_gpt2,
-    refuse_unknown_layers,
 )
 from gpuready.fit.job.records import UnknownLayers
 
@@ -47,9 +46,10 @@ def parse_model_config(config: Mapping[str, Any]) -> ModelShape:
     for name in CONFIG_SWITCHES:
         if not isinstance(config.get(name), (bool, type(None))):
             raise ValueError(f"the config's {name} must be true or false, not {config[name]!r}")
-    if family not in MODEL_FAMILIES:
-        refuse_unknown_layers(family)
-    shape = parse_gpt2(config) if family == "gpt2" else parse_common_shape(config, family)
+    if family in MODEL_FAMILIES and family != "gpt2":
+        shape = parse_common_shape(config, family)
+    else:
+        shape = parse_family_shape(config, family)
     for name, maximum in (("layers", MAX_LAYERS), ("vocabulary", 1 << 26), ("experts", 1 << 14), ("hidden", 1 << 22)):
         if getattr(shape, name) > maximum:
             raise ValueError(f"the config has {name} {getattr(shape, name)}; no model has more than {maximum}")
@@ -57,7 +57,7 @@ def parse_model_config(config: Mapping[str, Any]) -> ModelShape:
         raise ValueError(
             f"num_attention_heads ({shape.heads}) must be a multiple of the key/value heads ({shape.kv_heads})"
         )
-    if shape.hidden % shape.heads and family in ("llama", "gpt2"):  # transformers refuses it too
+    if shape.hidden % shape.heads and family in ("llama", "gpt_neox", "gpt2"):  # transformers refuses it too
         raise ValueError(f"hidden_size ({shape.hidden}) must be a multiple of the heads ({shape.heads})")
     if shape.head_size % 2 and shape.rotary == 1.0:
         raise ValueError(f"the size of a head ({shape.head_size}) must be even: its halves turn in pairs")

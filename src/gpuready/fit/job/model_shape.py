@@ -11,7 +11,8 @@ from gpuready.model.record import Record
 MAX_CONFIG_NUMBER = 1 << 31
 MAX_LAYERS = 1024
 CONFIG_SWITCHES = (
-    "tie_word_embeddings", "attention_bias", "mlp_bias", "use_sliding_window", "norm_topk_prob",
+    "tie_word_embeddings", "attention_bias", "mlp_bias", "use_sliding_window", "use_parallel_residual", "norm_topk_prob",
+    "use_qk_norm", "use_bias", "bias", "new_decoder_architecture", "multi_query", "parallel_attn", "alibi", "qkv_bias",
 )  # fmt: skip
 # Others ignore attention_bias.
 ATTENTION_BIAS_FAMILIES = ("llama", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text")
@@ -45,8 +46,10 @@ class ModelShape(Record):
     bias_qkv: bool = False
     bias_out: bool = False
     bias_mlp: bool = False
+    bias_head: bool = False
     qk_norm: bool = False
     post_norms: bool = False
+    one_norm: bool = False  # of a layer, for attention and MLP
     scaled_embedding: bool = False
     positions: int = 0  # number of learned positions
     rotary: float = 1.0  # fraction of a head that is rotated
@@ -62,6 +65,9 @@ class ModelShape(Record):
     shared_inner: int = 0
     dense_layers: tuple[int, ...] = ()
     normed_router: bool = True
+    qk_norm_span: str = "head"  # what the norm of queries and keys covers: head, all
+    expert_bias: bool = False
+    sinks: bool = False  # a learned logit per head that only takes part in the softmax
 
     def is_sparse_layer(self, layer: int) -> bool:
         return bool(self.experts) and layer not in self.dense_layers
@@ -80,7 +86,7 @@ GATED_FAMILIES = (
     "qwen3_moe",
 )
 MODEL_FAMILIES = (*GATED_FAMILIES, "phi3", "gpt2")
-"""Families whose layers are written down in fit/tape."""
+"""Families whose layers are written down in fit/tape; of those in model_families.py the sizes alone are."""
 FAMILY_ALIASES = {
     "gemma3": "gemma3_text", "ministral": "mistral", "codellama": "llama", "qwen2_5_vl": "qwen2",
     "qwen2_5_vl_text": "qwen2", "qwen2_vl": "qwen2", "qwen2_vl_text": "qwen2", "qwen3_vl_text": "qwen3",
@@ -147,7 +153,8 @@ def parse_common_shape(config: Mapping[str, Any], family: str) -> ModelShape:
     hidden = read_count(config, "hidden_size")
     heads = read_count(config, "num_attention_heads")
     gemma = family.startswith("gemma")
-    head_size = read_count(config, "head_dim", default=_default_head_size(family, hidden, heads))
+    own = {} if family == "gpt_neox" else config  # gpt_neox ignores head_dim
+    head_size = read_count(own, "head_dim", default=_default_head_size(family, hidden, heads))
     layers = read_count(config, "num_hidden_layers")
     if layers > MAX_LAYERS:
         raise ValueError(f"the config's num_hidden_layers is {layers}; no model has that many")
@@ -161,29 +168,13 @@ def parse_common_shape(config: Mapping[str, Any], family: str) -> ModelShape:
         inner=read_count(config, "intermediate_size"),
         vocabulary=read_count(config, "vocab_size"),
         tied=bool(config.get("tie_word_embeddings", gemma)),
-        norm="gemma" if gemma else "rms",
+        norm="gemma" if gemma else "layer" if family in ("phi", "gpt_neox") else "rms",
         activation=read_activation(
             config, ("hidden_activation", "hidden_act"), "gelu_pytorch_tanh" if gemma else "silu"
         ),
         dropout_attention=read_fraction(config, "attention_dropout"),
     )
     return _apply_family_details(shape, config, family)
-
-
-def parse_gpt2(config: Mapping[str, Any]) -> ModelShape:
-    hidden = read_count(config, "n_embd", "hidden_size", default=768)
-    heads = read_count(config, "n_head", "num_attention_heads", default=12)
-    return ModelShape(
-        family="gpt2", hidden=hidden, layers=read_count(config, "n_layer", "num_hidden_layers", default=12),
-        heads=heads, kv_heads=heads, head_size=max(1, hidden // heads),
-        inner=read_count(config, "n_inner", default=4 * hidden), vocabulary=read_count(config, "vocab_size", default=50257),
-        tied=bool(config.get("tie_word_embeddings", True)), norm="layer", gated=False, packed="conv",
-        activation=read_activation(config, ("activation_function",), "gelu_new"), bias_qkv=True, bias_out=True, bias_mlp=True,
-        positions=read_count(config, "n_positions", "max_position_embeddings", default=1024), rotary=0.0,
-        dropout_embedding=read_fraction(config, "embd_pdrop", default=0.1),
-        dropout_attention=read_fraction(config, "attn_pdrop", default=0.1),
-        dropout_hidden=read_fraction(config, "resid_pdrop", default=0.1),
-    )  # fmt: skip
 
 
 def _default_head_size(family: str, hidden: int, heads: int) -> int | None:
@@ -216,17 +207,23 @@ def _apply_family_details(shape: ModelShape, config: Mapping[str, Any], family: 
         shape = shape.replace(softcap_logits=config.get("final_logit_softcapping", default) is not None)
     if family == "phi3":
         shape = shape.replace(packed="phi3", dropout_hidden=read_fraction(config, "resid_pdrop"))
-    shape = shape.replace(rotary=_rotary_fraction(config), windows=_layer_windows(config, family, shape.layers))
+    if family == "phi":
+        shape = shape.replace(one_norm=True, gated=False, bias_qkv=True, bias_out=True, bias_mlp=True, bias_head=True)
+    if family == "gpt_neox":
+        bias = bool(config.get("attention_bias", True))
+        shape = shape.replace(gated=False, bias_qkv=bias, bias_out=bias, bias_mlp=True, kv_heads=shape.heads)
+    shape = shape.replace(rotary=_rotary_fraction(config, family), windows=_layer_windows(config, family, shape.layers))
     return _apply_expert_fields(shape, config, family)
 
 
-def _rotary_fraction(config: Mapping[str, Any]) -> float:
+def _rotary_fraction(config: Mapping[str, Any], family: str) -> float:
     """Return the fraction of a head that is rotated."""
     inner = config.get("rope_parameters")
     for source in (config, inner if isinstance(inner, dict) else {}):
         if source.get("partial_rotary_factor") is not None:
             return read_fraction(source, "partial_rotary_factor")
-    return 1.0
+    default = {"gpt_neox": 0.25, "phi": 0.5}.get(family, 1.0)
+    return read_fraction(config, "rotary_pct", default=default)
 
 
 def _layer_windows(config: Mapping[str, Any], family: str, layers: int) -> tuple[int, ...]:

@@ -196,7 +196,7 @@ def find_rank_share(config: Mapping[str, Any], tensor: int = 1, pipeline: int = 
     norms = (2 * layers + 1) * shape.hidden
     tables = table * (1 if shape.tied or pipeline > 1 else 2) + shape.positions * shape.hidden
     full, windowed = _cache_layers(shape, layers)
-    cell = _cache_cell(shape, tensor)
+    cell = _cache_cell(config, shape, tensor)
     return RankShare(
         layers,
         linear,
@@ -221,8 +221,11 @@ def _cache_layers(shape: ModelShape, layers: int) -> tuple[int, int]:
     return layers - share, share
 
 
-def _cache_cell(shape: ModelShape, tensor: int) -> int:
-    """Return the values that one layer keeps of a token."""
+def _cache_cell(config: Mapping[str, Any], shape: ModelShape, tensor: int) -> int:
+    """Return the values that one layer keeps of a token: latent attention has one vector, which no rank shares."""
+    latent = config.get("kv_lora_rank")
+    if isinstance(latent, int) and latent > 0:
+        return latent + int(config.get("qk_rope_head_dim") or 0)
     return 2 * max(1, -(-shape.kv_heads // tensor)) * shape.head_size
 
 

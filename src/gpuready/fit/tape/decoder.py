@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from gpuready.fit.job.model_shape import ModelShape, refuse_unknown_layers
+from gpuready.fit.job.model_shape import MODEL_FAMILIES, ModelShape, refuse_unknown_layers
 from gpuready.fit.job.records import FitJob, GpuCard
 from gpuready.fit.tape import liger
 from gpuready.fit.tape import loss as losses
@@ -31,7 +31,7 @@ class DecoderModel:
     """A decoder with its weights and its forward pass."""
 
     def __init__(self, ops: TorchOps, shape: ModelShape, job: FitJob, card: GpuCard, maker: WeightMaker) -> None:
-        if 0.0 < shape.rotary < 1.0 and shape.packed != "phi3":
+        if shape.family not in MODEL_FAMILIES or (0.0 < shape.rotary < 1.0 and shape.packed != "phi3"):
             refuse_unknown_layers(shape.family)
         self.ops, self.shape, self.job = ops, shape, job
         major, _, minor = card.capability.partition(".")
