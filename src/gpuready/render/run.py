@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gpuready.model.last_error import NATIVE_STACK, last_error_line
+from gpuready.model.last_error import NATIVE_STACK, last_error_line, names_error
 from gpuready.model.run import CRASHED, LATER, LaunchAttempt, PreflightItem, RankEnd, RunNote, RunOutcome
 from gpuready.model.visible_text import cut_middle, escape_unprintable
 from gpuready.render.layout import PLAIN_SCREEN, Screen, join_sections
@@ -274,7 +274,7 @@ def _fit_lines(texts: Iterable[str], display: Screen) -> list[str]:
     """Truncate lines, but for those of exceptions, and the last one, which are wrapped."""
     fitted, lines = [], list(texts)
     for at, text in enumerate(lines):
-        whole = _is_exception_line(text) or (at == len(lines) - 1 and not text.startswith((" ", "Extension modules")))
+        whole = names_error(text) or (at == len(lines) - 1 and not text.startswith((" ", "Extension modules")))
         wrapped = display.format_paragraph(cut_middle(text, MAX_MESSAGE), 2, 2) if whole else []
         fitted += wrapped or _truncate_lines([text], display)
     return fitted
@@ -291,7 +291,7 @@ def _format_late_rank(last: LaunchAttempt, display: Screen) -> list[str]:
 def _list_thread_errors(lines: Sequence[str]) -> list[str]:
     """``Exception in thread Thread-1 (read):`` and what it was: the thread has ended by it, and the rank later."""
     at = next((i for i in reversed(range(len(lines))) if lines[i].startswith("Exception in thread ")), len(lines))
-    end = next((i for i in range(at, len(lines)) if _is_exception_line(lines[i])), -MAX_OUTPUT_LINES)
+    end = next((i for i in range(at, len(lines)) if names_error(lines[i])), -MAX_OUTPUT_LINES)
     return [lines[at], lines[end]] if len(lines) - end <= WORDS_BEFORE_CRASH else []  # else it went on
 
 
@@ -341,11 +341,6 @@ def _describe_rank_fate(end: RankEnd, last: LaunchAttempt) -> str:
 
 def _find_exception_line(end: RankEnd) -> str:
     return cut_middle(_OWN_TO_A_RANK.sub("", last_error_line(end.last)), 160)
-
-
-def _is_exception_line(text: str) -> bool:
-    name = text.partition(":")[0]
-    return name.replace(".", "_").isidentifier() and name.endswith(("Error", "Exception", ".error"))
 
 
 def _format_rank_stacks(last: LaunchAttempt, display: Screen) -> list[str]:
