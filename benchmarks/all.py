@@ -11,6 +11,7 @@ under build/benchmarks (some minutes, once), unless --target names one.
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import os
 import platform
@@ -184,9 +185,11 @@ def made(document: dict[str, Any]) -> str:
 
 
 def made_elsewhere(name: str) -> str:
-    if not (RESULTS / name).exists():
+    path = RESULTS / name
+    if not path.exists():
         return "no record"
-    return made(json.JSONDecoder().raw_decode((RESULTS / name).read_text(encoding="utf-8"))[0])  # the first of lines
+    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as record:
+        return made(json.JSONDecoder().raw_decode(record.read())[0])  # the first of lines
 
 
 def chosen(only: str) -> list[Job]:
