@@ -58,6 +58,7 @@ def folder(tmp_path):
         ("plan trl --on h100 --no-resolve --find-links gone", "--find-links is read where versions are resolved"),
         ("fix trl --yes --only ,,", "--only names no code"),
         ("env nonsense", "'nonsense' has no known requirements and is not installed here"),
+        ("check train.log", "train.log is a log: `gpuready diagnose` reads those"),
         ("fix trl --on h100x8", "`gpuready check trl --on h100x8` only looks"),
         ("check trl --on h100 --driver 9999.1", "--as driver=9999.1: there is no such driver of NVIDIA"),
         ("check trl --on rtx5090 --driver 550.54", "no driver before branch 570 knows the NVIDIA GeForce RTX 5090"),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gpuready.jobs.job_files import JobFile
 
 
-FILE_SUFFIXES = (".txt", ".in", ".toml", ".lock", ".json", ".py", ".sh", ".yml", ".yaml")
+FILE_SUFFIXES = (".txt", ".in", ".toml", ".lock", ".json", ".py", ".sh", ".yml", ".yaml", ".log")
 PRECISION_KEYS = ("bf16", "fp16", "mixed_precision", "torch_dtype", "dtype")
 """Keys of a job's file whose value ``auto`` lets the framework choose the precision."""
 

@@ -92,6 +92,8 @@ def _option_of_file(word: str) -> str:
         return "on"
     if name.endswith(JOB_SUFFIXES):
         return "config"
+    if name.endswith(".log"):
+        raise Refused(f"{path} is a log: `gpuready diagnose` reads those")
     if "/" in path:  # not opened: a client of a server may not have the right to
         raise Refused(f"the name of {path} says no kind of file: give it with --packages, --dockerfile or --config")
     return ""
