@@ -19,6 +19,7 @@ from gpuready.model import Contract, Fact, Facts, Finding, FixStep, Requirement
 from gpuready.plan.change import FixChange
 from gpuready.plan.fix_changes import list_fix_changes
 from gpuready.system import LiveHost, durable_files
+from gpuready.workflow.fix import list_unmet_needs
 from gpuready.workflow.fix_items import FixTarget, _join_package_rows, _make_task
 from tests.apply.test_project_config import sdist
 from tests.apply.wheels import wheel
@@ -144,6 +145,10 @@ def test_what_stops_uv_or_hides_a_module_is_taken_away_in_the_copy(place):
     made = wheel(place / "wheels", "demo", "1.0", files, "demo")
     install = ("pip", "install", "--python", "env", "--no-index", "--no-cache", "--reinstall", "--no-deps", made)
     subprocess.run([uv(), *install], cwd=place, check=True, capture_output=True)
+    spare = wheel(place / "wheels", "spare", "1.0")
+    subprocess.run([uv(), *install[:-3], spare], cwd=place, check=True, capture_output=True)
+    shutil.rmtree(site / "spare")
+    assert "spare has lost its files" in list_unmet_needs(str(place / "env")), "which nothing requires"
     wheel(place / "wheels", "demo", "0.9", {"demo/__init__.py": "OLD = 1\n", "demo/old.py": ""})
     with zipfile.ZipFile(place / "wheels/demo-0.9-py3-none-any.whl") as file:
         file.extractall(site, [one for one in file.namelist() if one != "demo/__init__.py"])
@@ -156,7 +161,9 @@ def test_what_stops_uv_or_hides_a_module_is_taken_away_in_the_copy(place):
     assert ran.code == 0 and ran.out.startswith("fixed "), ran.out + ran.err
     assert "demo/_kite/__init__.py" in "".join(ran.out.split()) and "by you" not in ran.out
     assert subprocess.run([command]).returncode == 0 and versions(place)["demo"] == "1.0"
-    assert not (site / "demo/old.py").exists(), "a file of the older release alone"
+    assert (site / "spare/__init__.py").exists() and not (site / "demo/old.py").exists(), (
+        "a file of the older release alone"
+    )
     assert undo(place).code == 0 and tree(place / "env") == before
 
 

@@ -11,7 +11,7 @@ from gpuready.apply.wheel_contents import find_overreach
 from gpuready.catalog.packages import canonical_package_name, list_positional_words, split_requirement
 from gpuready.model.metadata import is_for_other_extra, parse_requirement
 from gpuready.system import HostAccess, durable_files, file_contents
-from gpuready.system.imports.distributions import list_replaced, read_headers
+from gpuready.system.imports.distributions import Distribution, list_replaced
 
 _BUILD_WORDS = ("--no-build-isolation", "--no-binary", "--only-binary", "--no-build")
 _TORCH_PACKAGES = ("torch", "torchvision", "torchaudio")
@@ -140,14 +140,14 @@ class EnvironmentPackages:
         return [*words[:at], *words[at + 2 :]]
 
     def repair_metadata(self) -> None:
-        """Remove what stops uv, and install anew what has lost its metadata, or a RECORD that can be read."""
+        """Remove what stops uv, and install anew what has lost its files, its metadata, or a RECORD that can be read."""
         self._remove_leftovers()
         broken = self._list_broken_metadata()
         for folder, entry in broken:
             durable_files.unlink_quietly(f"{folder}/{entry}/RECORD")  # uv stops at one that it cannot read
         pins = ["==".join(entry.removesuffix(".dist-info").split("-")) for _, entry in broken]
         if pins:
-            self.show_step(f"installing {', '.join(pins)} anew: the metadata is damaged")
+            self.show_step(f"installing {', '.join(pins)} anew: files or metadata are lost")
             self.run_uv(("uv", "pip", "install", "--only-binary", ":all:", "--reinstall", "--no-deps", *pins))
 
     def _remove_leftovers(self) -> None:
@@ -163,7 +163,7 @@ class EnvironmentPackages:
             self.delete(path)
 
     def _list_broken_metadata(self) -> list[tuple[str, str]]:
-        """Return the folder and the name of metadata (``kite-1.0.dist-info``) without a name in METADATA, or with a torn RECORD."""
+        """Return the folder and the name of metadata (``kite-1.0.dist-info``) that is of no use."""
         sites = [f"{self.environment}/{folder}" for folder in list_site_folders(self.environment)]
         entries = [(site, entry) for site in sites for entry in self.host.list_directory(site) or ()]
         infos = [(site, entry) for site, entry in entries if entry.endswith(".dist-info") and entry.count("-") == 2]
@@ -171,10 +171,11 @@ class EnvironmentPackages:
 
 
 def _is_damaged(info: str) -> bool:
-    """Whether uv cannot use metadata: METADATA without a name, a RECORD with a row of less than three fields."""
+    """Whether metadata is of no use: METADATA without a name, a RECORD with a row of less than three fields, or of which no file is there."""
     record = file_contents.read_text_file(f"{info}/RECORD") or ""
     is_torn = any(line.count(",") < 2 for line in record.splitlines() if line)
-    return is_torn or not dict(read_headers(info)).get("name")
+    found = Distribution("", "", os.path.dirname(info), info)
+    return is_torn or not dict(found.headers).get("name") or found.has_lost_files()
 
 
 def _loosen_pin(word: str, ranges: Mapping[str, str]) -> str:

@@ -76,12 +76,14 @@ def compute_fix(request: FixRequest, note: Callable[[str], object]) -> tuple[Fix
 
 
 def list_unmet_needs(environment: str) -> list[str]:
-    """Return what installed packages require and do not have, and what is installed twice, whoever needs them; nothing of the environment is started."""
-    names = Counter(found.name for found in list_distributions(environment))
+    """Return what installed packages require and do not have, and what is installed twice or lost, whoever needs them; nothing of the environment is started."""
+    installed = list(list_distributions(environment))
+    names = Counter(found.name for found in installed)
     facts = Facts(tuple(probe.survey_environment(machine_facts.choose_probed_host(), environment, names)))
     rows = [row for row in facts.value_if_known("import.damage") or () if row["kind"] in NEED_KINDS]
-    twice = [f"{name} is installed twice" for name, copies in names.items() if copies > 1]
-    return twice + [f"{row['by']} requires {row['distribution']}{row['want']}, {row['detail']}" for row in rows]
+    wrong = [f"{name} is installed twice" for name, copies in names.items() if copies > 1]
+    wrong += [f"{found.name} has lost its files" for found in installed if found.has_lost_files()]
+    return wrong + [f"{row['by']} requires {row['distribution']}{row['want']}, {row['detail']}" for row in rows]
 
 
 def plan_fix(

@@ -82,6 +82,11 @@ class Distribution:
         """Whether anything but its metadata is recorded."""
         return any(".dist-info/" not in name for name, _, _ in self.rows)
 
+    def has_lost_files(self) -> bool:
+        """Whether nothing of what it recorded is there but its metadata."""
+        files = [name for name, _, _ in self.rows if ".dist-info/" not in name]
+        return bool(files) and not any(path_exists(f"{self.site}/{name}") for name in files)
+
     def list_hooks(self) -> list[str]:
         """Its recorded .pth files."""
         return [line.partition(",")[0] for line in read_lines(f"{self.info}/RECORD") if ".pth," in line]
