@@ -142,6 +142,22 @@ for _ in range(4): w.sum().backward(); opt.step()
 }  # fmt: skip
 
 
+CASES["looks"] = (
+    CASES["ahead"]
+    .replace(
+        "layer =",
+        """
+class Rows(list):
+    def __getitem__(self, n):
+        if n == 20: __import__("watch").LONGEST_LOOK = 0.0
+        return super().__getitem__(n)
+rows = Rows(rows); layer =""",
+        1,
+    )
+    .replace("early(torch", "iter(torch")
+)
+
+
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory) -> dict[str, dict]:
     folder = tmp_path_factory.mktemp("scripts")
@@ -215,6 +231,10 @@ def test_batches_of_changing_length_are_drawn_for_longer(watched):
 
 
 def test_a_larger_batch_to_come_is_looked_for(watched):
+    slow = watched["looks"]
+    assert slow["error"] == "" and slow["steps"] >= 5 and 4 * 4096 * 512 not in slow["events"], (
+        "no time was left for it"
+    )
     reply = watched["ahead"]
     assert 5 < reply["steps"] < 15 and 4 * 4096 * 512 in reply["events"], "the 60th of 90"
     assert reply["error"] == "", "the loop has no batches left"

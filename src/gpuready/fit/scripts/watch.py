@@ -167,7 +167,8 @@ class Watch:
         if self.ahead is None or larger:
             self.given = self.steps
             return False
-        return self.batches < self.ahead or self.end_ahead()
+        looks = self.batches < self.ahead and not self.is_late(time.process_time(), LONGEST_LOOK)
+        return looks or self.end_ahead()
 
     def end_ahead(self):
         """End the watch if it looks ahead; with the next step where the last batch may still wait, as loaders that take one early have it."""
