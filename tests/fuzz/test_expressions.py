@@ -20,7 +20,7 @@ ENDS = ("", "\x01\n") if FUZZ else ("\x01\n",)
 """An end that fits nothing makes an expression try all that it can; FUZZ=1 tries a text without one too."""
 
 BUILT = {
-    "apply/build_errors.py", "catalog/gpus.py", "catalog/machine_names.py", "fleet/areas.py", "fleet/verdict.py", "logs/lazy_regex.py", "logs/log_patterns.py", "logs/log_summary.py",
+    "apply/build_errors.py", "apply/resolve.py", "catalog/gpus.py", "catalog/machine_names.py", "fleet/areas.py", "fleet/verdict.py", "logs/lazy_regex.py", "logs/log_patterns.py", "logs/log_summary.py",
     "render/files/quoting.py", "system/imports/installed_modules.py", "system/imports/package_source.py", "system/imports/plain_body.py", "system/imports/search_path.py", "system/imports/source_parts.py", "system/imports/version_gates.py", "system/redaction/named_secrets.py", "system/redaction/text.py", "system/redaction/secret_patterns.py",
     "workflow/knowledge.py",
 }  # fmt: skip
