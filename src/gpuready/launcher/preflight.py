@@ -137,10 +137,10 @@ def _check_peers(job: LaunchJob, in_pod: bool) -> Iterator[PreflightItem]:
 
 
 def _check_own_address(job: LaunchJob) -> Iterator[PreflightItem]:
-    """Check on node 0 that others can reach it by --master."""
+    """Check on node 0 that others can reach it by --master; on a loopback those of this host can, as with torchrun."""
     if endpoint.is_loopback_address(job.master):
-        yield PreflightItem("peers", ERROR, f"--master {job.master} is this host's loopback: other nodes cannot reach it",
-                    f"--master {next(iter(endpoint.list_own_addresses()), 'HOST')}:{job.port}", usage=True, code="NET008")  # fmt: skip
+        yield PreflightItem("peers", WARNING, f"--master {job.master} is this host's loopback: nodes on other hosts cannot reach it",
+                    f"where there are some: --master {next(iter(endpoint.list_own_addresses()), 'HOST')}:{job.port}", code="NET008")  # fmt: skip
     elif not endpoint.is_local_address(job.master):
         yield PreflightItem("peers", ERROR, f"--master {job.master} is not an address of this node, which is node 0",
                     f"its addresses are {', '.join(endpoint.list_own_addresses()) or 'none'}; or this is not node 0: --node-rank R")  # fmt: skip
