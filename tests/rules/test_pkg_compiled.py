@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuready.catalog import packages
-from gpuready.model import Fact, Facts, Finding, UnknownFactError
+from gpuready.model import Fact, Facts, Finding, UnknownFactError, versions
 from gpuready.rules import torch_compatibility
 from tests.rules.installed import row, torch
 from tests.rules.worlds import H100, contract, facts, judged, need
@@ -246,6 +246,19 @@ def test_what_only_a_part_imports_of_another_release_is_a_warning(monkeypatch, p
     world = H100 | {"python.packages": 2, "package.kite": "1.5", "package.peft": "0.9"}
     found = judged("PKG048", world, contract(distribution="kite"))
     assert found.severity == severity and found.so.startswith(f"importing {part.get('part', 'kite')} fails")
+
+
+@pytest.mark.parametrize(
+    ("deepspeed", "torch_release", "want"),
+    [("0.7.7", "2.1.0", ">0.8.1,<0.18.9"), ("0.7.7", "2.4.1", ">0.14.3"), ("0.19.0", "2.1.0", ">0.8.1,<0.18.9")],
+)
+def test_a_release_that_is_offered_works_with_that_torch(deepspeed, torch_release, want):
+    world = {"package.deepspeed": deepspeed, "package.torch": torch_release, "python.packages": 2}
+    found = judged("PKG048", H100 | world, contract(distribution="deepspeed"))
+    assert [need.want for need in found.needs] == [want]
+    for offered in ("0.14.4", "0.18.8", "0.19.8"):
+        if versions.satisfies_specifier(offered, want):
+            assert not packages.find_import_conflicts({"deepspeed": offered, "torch": torch_release})
 
 
 @pytest.mark.parametrize(

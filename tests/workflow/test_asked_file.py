@@ -149,6 +149,29 @@ def test_a_release_that_is_named_is_judged_as_if_it_were_installed(asked, machin
     assert [one.code for one in report.findings if one.severity == "error"] == codes
 
 
+@pytest.mark.parametrize(
+    ("asked", "brought", "verdict"),
+    [
+        (["deepspeed==0.14.0"], "pydantic==2.9.0", "not-ready"),  # beside the stated torch
+        (["peft==0.17.1", "transformers==5.1.0"], "transformers==5.1.0", "not-ready"),
+        (["peft==0.17.1"], "transformers==5.1.0", "undecided"),  # nobody stated a transformers
+        (["peft==0.17.1"], "transformers==4.57.1", "clear"),
+        (["faiss-gpu==1.7.2"], "", "clear"),  # without a torch
+    ],
+)
+def test_releases_that_are_named_are_judged_by_what_they_import_of_each_other(asked, brought, verdict, monkeypatch):
+    words = [*asked, brought] if brought else asked
+    release = IndexRelease(*asked[0].split("=="), ("torch",))
+    monkeypatch.setattr("gpuready.workflow.index_contract.find_index_release", lambda *words: release)
+    rows = tuple(LockedPackage(*word.split("==")) for word in dict.fromkeys(words))
+    monkeypatch.setattr(asked_file, "resolve_requirements", lambda *words: rows)
+    stated = {"driver": "570.124.06"} | ({"torch": "2.6.0+cu124"} if brought else {})
+    report, *_ = workflow.check_machine(asked, on="a100", what_if=stated, ask_index=True)
+    assert [one.code for one in report.findings if one.severity == "error"] == ["PKG048"] * (verdict == "not-ready")
+    assert ["package.transformers"] * (verdict == "undecided") == [one.missing[0].key for one in report.undecided]
+    assert report.verdict == (verdict if brought else "undecided")
+
+
 @pytest.mark.parametrize(("machine", "codes"), [("t4", ["CAP005"]), ("a100", [])])
 def test_what_a_container_file_installs_and_is_compiled_is_used(machine, codes, tmp_path):
     path = tmp_path / "Dockerfile"

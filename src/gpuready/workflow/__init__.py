@@ -122,8 +122,8 @@ def check_machine(
 
             facts = asked_file.state_releases(facts, chosen)
         reports = _judge_contracts(facts, chosen, file, with_reasons, strict)
-        if ask_index and is_named and (held := _find_release_conflict(facts, specs, reports, note)):
-            reports = _judge_contracts(facts.with_facts(held), chosen, file, with_reasons, strict)
+        if ask_index and is_named and (held := _judge_releases(facts, specs, reports, note)):
+            reports = _judge_contracts(facts.with_facts(*held), chosen, file, with_reasons, strict)
     except (TypeError, KeyError, AttributeError, IndexError, OverflowError) as error:
         stranger = image if on is None or not machine_facts.is_machine_file(on) else on
         if stranger is None:
@@ -136,16 +136,31 @@ def check_machine(
     return reports if on else _add_knowledge_age(reports)
 
 
-def _find_release_conflict(
+def _judge_releases(
     facts: Facts, specs: list[contract_choice.FrameworkSpec], reports: Sequence[Report], note: Callable[[str], object]
-) -> Fact | None:
-    """Return what uv proves against releases that have no requirements of their own, where nothing else speaks against them."""
+) -> list[Fact]:
+    """Return what uv proves against named releases, where nothing else speaks against them, and the partners that decide and are not stated.
+
+    What it would take for them today is not what is there: where an error would follow from it, it is a gap.
+    """
     asked = [spec for spec in specs if spec[1] or not contracts.has_contract(spec[0])]
     if not asked or any(finding.severity == "error" for report in reports for finding in report.findings):
-        return None
+        return []
     from gpuready.workflow import asked_file
 
-    return asked_file.find_release_conflict(facts, asked, note)
+    held = asked_file.resolve_releases(facts, asked, note)
+    if "requirements.conflict" in {one.key for one in held}:
+        return held
+    judged = [judge_contract(facts.with_facts(*held), report.contract, {}, False) for report in reports]
+    errors = [one for report in judged for one in report.findings if one.severity == "error" and one.code[:3] == "PKG"]
+    return [
+        found.replace(
+            value=None, gap=f"not given, and uv takes {found.key.partition('.')[2]} {found.value}: {error.says}"
+        )
+        for error in errors
+        for found in error.found
+        if found.key.startswith("package.") and found.key not in facts and found.key != "package.torch"
+    ]
 
 
 def _words_inside_image(frameworks: Sequence[str], python: str | None, deep: bool, run_import: bool) -> list[str]:

@@ -154,14 +154,11 @@ def state_releases(facts: Facts, chosen: Sequence[Contract]) -> Facts:
     return facts.with_facts(*stated, *want_compiled(facts, [*rows], "what was asked for"))
 
 
-def find_release_conflict(facts: Facts, specs: Sequence[FrameworkSpec], note: Callable[..., object]) -> Fact | None:
-    """Return what uv proves against releases that are named, beside the stated torch, on a Linux with CUDA; None where it proves nothing.
-
-    What it would take for them today is not what is there: that is not judged.
-    """
+def resolve_releases(facts: Facts, specs: Sequence[FrameworkSpec], note: Callable[..., object]) -> list[Fact]:
+    """Return what uv proves against releases that are named, beside the stated torch, on a Linux with CUDA, or the environment that it would make; empty where it says nothing."""
     is_cuda = facts.value_if_known("platform.name") in (None, "cuda", "cpu")
     if not is_cuda or facts.value_if_known("os.system") not in (None, "linux"):
-        return None
+        return []
     named = [(contracts.distribution_name(name), version) for name, version, variant in specs if not variant]
     words = [
         name + (exact_specifier(version) if version else "") for name, version in named if not find_lookalike(name)
@@ -171,8 +168,7 @@ def find_release_conflict(facts: Facts, specs: Sequence[FrameworkSpec], note: Ca
     words += [f"torch=={torch.partition('+')[0] if is_default else torch}"] if torch else []
     file = EnvironmentFile("what was asked for", parse_requirements_file("\n".join(words), "").pins, words=tuple(words))
     resolved, first, pythons = _resolve_on_usual_pythons(facts, file, note) if words else ([], None, [])
-    is_proof = not resolved and isinstance(first, PlanConflict)
-    return _make_conflict(facts, file, first, pythons, note) if is_proof else None
+    return [_make_conflict(facts, file, first, pythons, note)] if isinstance(first, PlanConflict) else resolved
 
 
 def _resolve_on_usual_pythons(
@@ -301,7 +297,8 @@ def _locked_facts(facts: Facts, file: EnvironmentFile, rows: tuple[LockedPackage
     found = {row.name: row.version for row in rows if row.version}
     stated = {pin.name: pin.version for pin in file.pins if pin.version and pin.sure}
     torch = str(facts.value_if_known("package.torch") or "") or _default_torch(found.get("torch", ""), facts)
-    build = find_torch_build(*torch.partition("+")[::2], str(facts.value_if_known("os.arch") or "x86_64"))
+    arch = str(facts.value_if_known("os.arch") or "x86_64")
+    build = find_torch_build(*torch.partition("+")[::2], arch) if torch else None
     plan = Plan("", "", "plan", python=python, torch=torch, packages=found | stated, lock=rows)
     end = end_state_facts(facts, plan.replace(cuda=build.cuda if build else "")) if torch else facts
     source = f"uv, for {file.path} on Python {python}"

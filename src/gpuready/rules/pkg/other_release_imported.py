@@ -38,10 +38,11 @@ HEALTHY = BROKEN | {"package.transformers": "4.57.1"}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if not facts.value("python.packages"):
-        return None
     keys = (f"package.{name}" for name in catalogue.names_in_import_conflicts())
     known = [key for key in keys if facts.fact(key).gap != NOT_STATED]  # of a plan: all that it has
+    is_listed = facts.fact("python.packages").gap != NOT_STATED  # else a pair of what is stated is enough
+    if (is_listed or len(known) < 2) and not facts.value("python.packages"):
+        return None
     have = {key.removeprefix("package."): str(version) for key in known if (version := facts.value(key))}
     rows = [row for row in catalogue.find_import_conflicts(have) if not _is_imported(facts, _name(row["a"]))]
     if not rows:
@@ -66,13 +67,25 @@ def _name(requirement: str) -> str:
 
 def _need(row: dict[str, Any], have: dict[str, str]) -> Requirement:
     """Return the releases that would do: of the package that lacks something; where that is torch, of the other one."""
-    changed = row["a"] if row.get("change") == "a" else row["b"]
-    if _name(row["b"]) == "torch":
-        known = catalogue.find_import_conflicts(have, any_release_of=_name(row["a"]))
-        changed = next(one["a"] for one in known if (_name(one["a"]), _name(one["b"])) == (_name(row["a"]), "torch"))
+    is_torch = _name(row["b"]) == "torch"
+    changed = row["a"] if is_torch or row.get("change") == "a" else row["b"]
+    if is_torch and (want := _releases_for_torch(_name(row["a"]), have)):
+        return Requirement(f"package.{_name(row['a'])}", want, cite=str(row["source"]))
     name, lacking = catalogue.split_requirement(changed)
     operator, bound = (">=", lacking[1:]) if lacking[1:2].isdigit() else ("<", lacking[2:].partition(",")[0])
     return Requirement(f"package.{name}", f"{operator}{bound}", cite=str(row["source"]))
+
+
+def _releases_for_torch(name: str, have: dict[str, str]) -> str:
+    """Return the releases of a package that no row holds against this torch: ``>0.8.1,<0.18.9``.
+
+    What torch no longer has is asked for by all older ones too, and what it does not have yet by all newer ones.
+    """
+    rows = [row for row in catalogue.find_import_conflicts(have, any_release_of=name) if _name(row["a"]) == name]
+    ranges = {row["a"]: row["b"] for row in rows if _name(row["b"]) == "torch" and "<=" in row["a"]}
+    older = [one.rpartition("<=")[2] for one, torch in ranges.items() if ">" in torch]
+    newer = [one.partition(">=")[2].partition(",")[0] for one, torch in ranges.items() if ">" not in torch]
+    return ",".join([*(f">{one}" for one in older[-1:]), *(f"<{one}" for one in newer[:1])])
 
 
 def _is_imported(facts: Facts, name: str) -> bool:
