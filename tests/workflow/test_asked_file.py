@@ -161,7 +161,7 @@ def test_a_release_that_is_named_is_judged_as_if_it_were_installed(asked, machin
 )
 def test_releases_that_are_named_are_judged_by_what_they_import_of_each_other(asked, brought, verdict, monkeypatch):
     words = [*asked, brought] if brought else asked
-    release = IndexRelease(*asked[0].split("=="), ("torch",))
+    release = IndexRelease(*asked[0].split("=="), ("torch", "einops"))
     monkeypatch.setattr("gpuready.workflow.index_contract.find_index_release", lambda *words: release)
     rows = tuple(LockedPackage(*word.split("==")) for word in dict.fromkeys(words))
     monkeypatch.setattr(asked_file, "resolve_requirements", lambda *words: rows)

@@ -159,7 +159,7 @@ def _judge_releases(
         )
         for error in errors
         for found in error.found
-        if found.key.startswith("package.") and found.key not in facts and found.key != "package.torch"
+        if found.value and found.key.startswith("package.") and found.key not in facts and found.key != "package.torch"
     ]
 
 
