@@ -100,9 +100,34 @@ def test_a_frozen_group_and_one_that_is_not(tmp_path):
 
 
 def test_the_limits_are_those_with_which_a_rank_died():
-    words = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (77, 99)); raise SystemExit(3)"
+    words = "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (77, 99)); r.setrlimit(r.RLIMIT_DATA, (1 << 30, -1)); raise SystemExit(3)"
     process = subprocess.Popen([sys.executable, "-c", words])
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    assert process_status.read_limits(pid=process.pid)["files"] == 77
+    found = process_status.read_limits(pid=process.pid)
+    assert (found["files"], found["data_bytes"]) == (77, 1 << 30)
     assert process_status.read_limits()["files"] != 77
     process.wait()
+
+
+_LOOKS = """
+import os, sys
+from pathlib import Path
+from gpuready.launcher import process_status
+from tests.faults import mounts
+mounts.apart()
+own, other = map(Path, sys.argv[1:])
+few, small = (("-t", "tmpfs", "-o", options, "none") for options in ("size=4m,nr_inodes=3", "size=64k"))
+with mounts.mounted(own, *few), mounts.mounted(other, *small):
+    for name in ("a", "b"):
+        open(f"{own}/{name}", "w").close()
+    with open(f"{other}/fill", "wb") as file:
+        file.write(bytes(1 << 16))
+    print(process_status.list_full_disks([f"{own}/c", "/proc"]), process_status.list_full_disks([f"{other}/fill"]))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+def test_a_full_disk_is_told_where_it_was_used_and_what_it_lacks(tmp_path):
+    own, other = str(tmp_path / "own"), str(tmp_path / "other")
+    done = subprocess.run([sys.executable, "-c", _LOOKS, own, other], capture_output=True, text=True, check=False)
+    assert done.stdout == f"['{own} (0.0 GiB free, no inodes: df -i)'] ['{other} (0.0 GiB free)']\n", done.stderr

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from gpuready.launcher import rank_watch
-from gpuready.launcher.memory_stacks import Position
+from gpuready.launcher.memory_stacks import Position, StackReader
 from gpuready.launcher.rank_watch import MEETING_POINT, RankWatch
 
 POLLS = "import time\nprint('on', flush=True)\nwhile True: time.sleep(0.005)"
@@ -74,3 +74,15 @@ def test_it_is_said_what_a_rank_waits_for(tmp_path):
     finally:
         reader.kill()
         reader.communicate()
+
+
+def test_the_folders_of_its_open_files_are_kept(tmp_path):
+    (tmp_path / "a.bin").touch()
+    script = f"held = open({str(tmp_path / 'a.bin')!r}); print(flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        watch = RankWatch(process.pid, False, StackReader(), time.monotonic())
+        watch.look_at_places()
+        process.communicate(b"\n")
+    assert str(tmp_path) in watch.places and not any(place.startswith("/dev") for place in watch.places)

@@ -64,6 +64,11 @@ LIMITS = {"files": 1024, "processes": 4096, "pids": 64, "denied": 0}
         ("KeyError: 'x'", LIMITS | {"denied": 3}, "and 3 were refused"),
         ("KeyError: 'x'", LIMITS, ""),
         ("RuntimeError: can't allocate memory", LIMITS | {"addresses": 6 << 30}, "6.0 GiB of addresses"),
+        (
+            "MemoryError",
+            LIMITS | {"addresses": -1, "data_bytes": 2 << 30},
+            "2.0 GiB of data are allowed to it (ulimit -d)",
+        ),
         ("MemoryError", LIMITS | {"memory": 4 << 30}, "4.0 GiB of memory are allowed to its control group"),
         ("OSError: [Errno 24] Too many open files", {}, ""),
         ("OSError: [Errno 27] File too large", LIMITS | {"file_bytes": 4096}, "files of at most 4096 bytes"),
@@ -87,7 +92,7 @@ def test_limits_are_looked_at_where_a_rank_died(last, limits, said):
     ("last", "told"), [("OSError: 4096 requested and 130 written", True), ("OSError: [Errno 2] No such file", False)]
 )
 def test_a_short_write_on_a_full_disk_is_told(last, told):
-    notes = run._add_limits(ended(last=(last,), full=("/spill (0.0 GiB)",)), JOB).notes
+    notes = run._add_limits(ended(last=(last,), full=("/spill (0.0 GiB free)",)), JOB).notes
     assert ["no room is left on /spill" in note.says for note in notes] == [True] * told
 
 
@@ -112,8 +117,17 @@ def test_the_environment_is_not_excluded_where_the_error_may_be_of_one_place(lin
 def test_a_file_that_may_not_grow_is_no_full_disk_though_another_one_is_full():
     rows = (("OSError: [Errno 27] File too large", True), ("OSError: [Errno 28] No space left on device", False))
     for last, refuted in rows:
-        end = {"last": (last,), "limits": {"file_bytes": 100}, "full": ("/spill (0.0 GiB)",)}
+        end = {"last": (last,), "limits": {"file_bytes": 100}, "full": ("/spill (0.0 GiB free)",)}
         assert _is_refuted("SYS002", run._add_limits(ended(**end), JOB)) is refuted
+
+
+def test_a_disk_without_inodes_has_bytes_left():
+    full = ("/spill (3.9 GiB free, no inodes: df -i)",)
+    attempt = run._add_limits(ended(last=("OSError: [Errno 28] No space left on device: '/spill/x'",), full=full), JOB)
+    assert [(note.says, note.fix) for note in attempt.notes] == [
+        (f"no room is left on {full[0]}", "delete files there, or write elsewhere")
+    ]
+    assert _is_refuted("SYS002", attempt), "df -h shows room"
 
 
 def test_a_variable_that_is_not_set_is_of_the_environment():
@@ -122,14 +136,17 @@ def test_a_variable_that_is_not_set_is_of_the_environment():
 
 
 def test_the_full_disk_is_named():
-    end = ended(last=("OSError: [Errno 28] No space left on device: 'a.pt'",), full=("/scratch (4.0 GiB)",))
-    assert [note.says for note in run._add_limits(end, JOB).notes] == ["no room is left on /scratch (4.0 GiB)"]
+    end = ended(last=("OSError: [Errno 28] No space left on device: 'a.pt'",), full=("/scratch (0.0 GiB free)",))
+    assert [note.says for note in run._add_limits(end, JOB).notes] == ["no room is left on /scratch (0.0 GiB free)"]
 
 
 @pytest.mark.parametrize(
     ("end", "said"),
     [
-        (ended(signal=7, full=("/scratch (4.0 GiB)",)), "no room is left on /scratch (4.0 GiB); to write into a file"),
+        (
+            ended(signal=7, full=("/scratch (0.0 GiB free)",)),
+            "no room is left on /scratch (0.0 GiB free); to write into a file",
+        ),
         (ended(signal=7), ""),
         (ended(last=("FileNotFoundError: [Errno 2] No such file or directory: 'a.pt'",), folder="/j"), "deleted"),
         (ended(last=("FileNotFoundError: [Errno 2] No such file or directory: '/d/a'",), folder="/j"), ""),

@@ -1,7 +1,7 @@
 """The state of a process, from /proc: state letter, processor time, handled signals, memory."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from gpuready.rollcall.endpoint import read_text
@@ -109,6 +109,7 @@ _LIMIT_ROWS = {
     "files": "Max open files",
     "processes": "Max processes",
     "addresses": "Max address space",
+    "data_bytes": "Max data size",
     "file_bytes": "Max file size",
     "seconds": "Max cpu time",
 }
@@ -116,7 +117,7 @@ _LIMIT_ROWS = {
 
 
 def read_limits(root: str = "", pid: int | str = "self") -> dict[str, int]:
-    """Return a rank's limits (-1: any) on files, processes, bytes of addresses and of a file, and seconds; the processes and bytes of its control group (0: any), and how often more processes were refused."""
+    """Return a rank's limits (-1: any) on files, processes, bytes of addresses, of data and of a file, and seconds; the processes and bytes of its control group (0: any), and how often more processes were refused."""
     rows = read_text(f"{root}/proc/{pid}/limits").splitlines()
     soft = {row[:26].strip(): row[26:].split()[0] for row in rows[1:]}
     words = {name: soft.get(row, "") for name, row in _LIMIT_ROWS.items()}
@@ -129,24 +130,30 @@ def read_limits(root: str = "", pid: int | str = "self") -> dict[str, int]:
     return {**own, "pids": int(pids) if pids.isdigit() else 0, "memory": min(memory, default=0), "denied": denied}
 
 
-_DISKLESS = ("squashfs", "iso9660", "erofs", "proc", "sysfs", "devpts", "cgroup", "cgroup2", "overlay")
+NO_INODES = "no inodes: df -i"
 
 
-def list_full_disks(mounts: str = "/proc/self/mounts") -> list[str]:
-    """``/mnt/scratch (4.0 GiB)``: the disks without room or inodes that may be written.
-
-    /dev/sdb1 /mnt/scratch ext4 rw,relatime 0 0
-    """
-    rows = [row.split() for row in read_text(mounts, 1 << 20).splitlines()]
-    found = []
-    for path in [row[1] for row in rows if len(row) > 3 and row[2] not in _DISKLESS and "rw" in row[3].split(",")]:
+def list_full_disks(places: Iterable[str]) -> list[str]:
+    """``/mnt/scratch (0.0 GiB free)``: the disks without room or inodes on which these files and folders are."""
+    found = {}
+    for place in sorted({place if os.path.isdir(place) else os.path.dirname(place) for place in places}):
         try:
-            disk = os.statvfs(path)
+            disk = os.statvfs(place)
         except OSError:
             continue
-        if disk.f_blocks and (disk.f_bavail * disk.f_frsize < 1 << 16 or (disk.f_files and not disk.f_favail)):
-            found.append(f"{path} ({_gib(disk.f_blocks * disk.f_frsize)} GiB)")
-    return found[:4]
+        free, says = disk.f_bavail * disk.f_frsize, ""
+        if free >= 1 << 16 and disk.f_files and not disk.f_favail:
+            says = f", {NO_INODES}"
+        if disk.f_blocks and not disk.f_flag & os.ST_RDONLY and (free < 1 << 16 or says):
+            found[_find_mount_point(place)] = f"{_gib(free)} GiB free{says}"
+    return [f"{path} ({says})" for path, says in found.items()][:4]
+
+
+def _find_mount_point(path: str) -> str:
+    path = os.path.realpath(path)
+    while not os.path.ismount(path):
+        path = os.path.dirname(path)
+    return path
 
 
 def _group_folders(kind: str, root: str, pid: str = "self") -> list[str]:

@@ -18,7 +18,7 @@ MEETING_POINT = "/torch/distributed/rendezvous.py"
 """Where a rank waits for the others before the group is made; rank 0 polls for them, a hundred times a second."""
 DEEP_SECONDS = 3.0
 """After so long without a move its threads and its control group are looked at too."""
-MAX_CHILDREN = 8
+MAX_CHILDREN, MAX_PLACES = 8, 256
 RESTART_SECONDS = 20.0
 """So long a main thread must have slept at one place before the children that other threads have started since then are counted."""
 
@@ -33,7 +33,7 @@ class RankWatch:
         self.position: Position | None = None
         self.seconds, self.counts = 0.0, (0.0, 0, 0)
         self.arrived, self.children, self.born, self.failed = now, set(), 0, set()  # type: float, set[int], int, set[int]
-        self.folder, self.errors = "", ""
+        self.folder, self.errors, self.places = "", "", set()  # type: str, str, set[str]
 
     def look(self, now: float) -> list[object]:
         """Return its state; its processor seconds; for how many seconds it has not moved, not run any Python, and stayed in the same
@@ -69,10 +69,13 @@ class RankWatch:
         return [state, round(seconds, 2), *ages, int(waits), *restarts]
 
     def look_at_places(self) -> None:
-        """Keep its working folder and where its stderr leads: when it has ended, nobody can tell."""
+        """Keep its working folder, those of its open files and where its stderr leads: when it has ended, nobody can tell."""
         self.folder = process_status.read_link(f"/proc/{self.pid}/cwd") or self.folder
         if os.path.exists(f"/proc/{self.python_pid}/exe"):  # else it has ended, and its files are closed
             self.errors = process_status.read_link(f"/proc/{self.python_pid}/fd/2") or "nowhere: it is closed"
+            if len(self.places) < MAX_PLACES:
+                files = (path for path in list_open_files(self.python_pid) if not path.startswith(("/dev/", "/proc/")))
+                self.places |= {os.path.dirname(path) for path in files if path.startswith("/")}
 
     def _find_new_children(self) -> int:
         """Look at the children: which are seen to have failed, and how many there were not a second ago."""

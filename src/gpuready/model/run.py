@@ -82,8 +82,8 @@ class RankEnd(Record):
     shm_free: float | None = None  # the share of /dev/shm that was free when it failed
     limits: dict[str, int] = field(
         default_factory=dict
-    )  # files, processes, addresses, file_bytes, seconds, pids, memory, denied; empty: not looked at
-    full: tuple[str, ...] = ()  # the disks without room when it failed
+    )  # files, processes, addresses, data_bytes, file_bytes, seconds, pids, memory, denied; empty: not looked at
+    full: tuple[str, ...] = ()  # the disks that it used which had no room when it failed
     folder: str = ""  # its working folder, if that was deleted
     errors: str = ""  # where its stderr led, if not to its log
     done: bool = False  # its script had already ended successfully

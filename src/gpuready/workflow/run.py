@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gpuready import system, workflow
-from gpuready.launcher import engines, flight_dumps, preflight, rank_votes, restart, run_events, script
+from gpuready.launcher import engines, flight_dumps, preflight, process_status, rank_votes, restart, run_events, script
 from gpuready.launcher.peer_nodes import PeerNodes
 from gpuready.launcher.rank_logs import EXITS, RankLogs
 from gpuready.launcher.supervisor import RunReporter, Supervisor
@@ -281,7 +281,8 @@ def _describe_limit(end: RankEnd) -> tuple[str, str]:
     failed_write = is_short or any(words in text for words in DISK_WORDS)
     if end.full and (end.signal == SIGBUS or failed_write):
         mapped = "; to write into a file that is mapped from there ends with SIGBUS" if end.signal == SIGBUS else ""
-        return f"no room is left on {', '.join(end.full)}{mapped}", "free space there, or write elsewhere"
+        fix = "delete files there" if _lacks_inodes(end) else "free space there"
+        return f"no room is left on {', '.join(end.full)}{mapped}", f"{fix}, or write elsewhere"
     size, seconds = limits.get("file_bytes", -1), limits.get("seconds", -1)
     if size >= 0 and (end.signal == SIGXFSZ or any(words in text for words in FILE_SIZE_WORDS + DISK_WORDS[2:])):
         return f"files of at most {size} bytes are allowed to it (ulimit -f)", "ulimit -f unlimited"
@@ -289,15 +290,21 @@ def _describe_limit(end: RankEnd) -> tuple[str, str]:
         return f"{seconds} s of processor time are allowed to it (ulimit -t)", "ulimit -t unlimited"
     if end.folder and any(words in error for words in FOLDER_WORDS) and ": '/" not in error:
         return f"its working folder was deleted meanwhile: {end.folder}", "start it in a folder that stays"
-    addresses, memory = limits.get("addresses", -1), limits.get("memory", 0)
-    if addresses >= 0 and any(words in text for words in MEMORY_WORDS):
-        return f"{_gib(addresses)} GiB of addresses are allowed to it (ulimit -v)", "ulimit -v unlimited"
+    memory, kinds = limits.get("memory", 0), (("addresses", "addresses", "-v"), ("data_bytes", "data", "-d"))
+    allowed = {flag: f"{_gib(limits[name])} GiB of {words}" for name, words, flag in kinds if limits.get(name, -1) >= 0}
+    if allowed and any(words in text for words in MEMORY_WORDS):
+        raised = " && ".join(f"ulimit {flag} unlimited" for flag in allowed)
+        return f"{' and '.join(allowed.values())} are allowed to it (ulimit {', '.join(allowed)})", raised
     if memory and (end.oom or any(words in text for words in MEMORY_WORDS)):
         return f"{_gib(memory)} GiB of memory are allowed to its control group", "give the job more memory"
     if denied or (limits and any(words in text for words in THREAD_WORDS)):
         says = f"no more processes or threads: the user may have {processes} (ulimit -u), its control group {pids} (pids.max; 0: any)"
         return says + (f", and {denied} were refused" if denied else ""), "raise that limit, or start fewer of them"
     return "", ""
+
+
+def _lacks_inodes(end: RankEnd) -> bool:
+    return bool(end.full) and all(process_status.NO_INODES in disk for disk in end.full)
 
 
 def _is_too_large(end: RankEnd) -> bool:
@@ -425,7 +432,10 @@ def _is_refuted(code: str, attempt: LaunchAttempt) -> bool:
         return True  # what is missing is there
     if any(note.kind == "limit" for note in attempt.notes) and (
         code == PROGRAM_ITSELF
-        or (code == NO_DISK_SPACE and not any(end.full and not _is_too_large(end) for end in attempt.first_ends))
+        or (
+            code == NO_DISK_SPACE
+            and not any(end.full and not _lacks_inodes(end) and not _is_too_large(end) for end in attempt.first_ends)
+        )
         or (code == OUT_OF_MEMORY and not any(end.oom or end.signal == SIGKILL for end in attempt.ends))
     ):
         return True
