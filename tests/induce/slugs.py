@@ -18,7 +18,7 @@ SLUGS = {
     "mixed-devices", "nccl-hang-hardware-specific", "nccl-ib-link", "nccl-ib-memlock",
     "nccl-lib-mismatch", "nccl-p2p-broken", "nccl-socket-ifname", "no-gpu-visible", "node-network-broken",
     "not-environment", "numpy2-abi", "nvjitlink-mismatch", "nvlink-error", "package-resolution", "peft-accelerate-version",
-    "ranks-with-other-models", "pinned-host-memory", "port-in-use", "program-port-in-use", "ranks-missing",
+    "ranks-with-other-models", "read-only-file-system", "pinned-host-memory", "port-in-use", "program-port-in-use", "ranks-missing",
     "python-headers-missing", "python-version-unsupported",
     "quantized-model-moved", "ray-host-oom", "ray-resources-pending", "ray-version-incompatible",
     "ray-visible-devices", "rendezvous-unreachable", "roll-device-mapping", "shm-too-small",

@@ -118,7 +118,7 @@ rows.map(lambda row: {"again": row["text"] * 4}, cache_file_name="out/cache.arro
     Provoke("disk-full-old", "disk-full", (r"No space left on device|file write failed|iostream error|unexpected pos|PytorchStreamWriter failed",), PLAIN + """
 torch.save({"optimizer": torch.zeros(1 << 22), "step": 500}, "out/optimizer.pt")
 """, SMALL_DISK.replace("{size}", "4m"), needs=("root",), room="old"),
-    Provoke("cache-read-only", "cache-permission", (r"Read-only file system|[Pp]ermission denied",), PLAIN + """
+    Provoke("cache-read-only", "read-only-file-system", (r"Read-only file system",), PLAIN + """
 from huggingface_hub import hf_hub_download
 import os
 os.makedirs(os.environ["HF_HOME"] + "/hub/models--gpt2/refs")
