@@ -8,10 +8,10 @@ import tarfile
 import pytest
 
 from gpuready.apply import uv
-from gpuready.apply.index_release import find_index_release, imports_torch
+from gpuready.apply.index_release import find_index_release, search_code
 from gpuready.model.metadata import parse_requires_file
 from gpuready.system import AccessError
-from gpuready.system.release_metadata import fetch_release_metadata
+from gpuready.system.release_metadata import COMPILES_CUDA, IMPORTS_TORCH, fetch_release_metadata
 from gpuready.workflow.index_contract import make_torch_finder
 from tests.apply.asking import default
 from tests.apply.wheels import wheel
@@ -60,7 +60,21 @@ def test_an_sdist_is_read_and_not_built(world, index, tmp_path):
 )
 def test_what_its_metadata_does_not_name_is_seen_in_its_code(world, index, code, expected):
     sdist(index.folder / "main", "kite", "0.4", {"PKG-INFO": "Name: kite\nVersion: 0.4\n", "setup.py": code})
-    assert imports_torch(world, find(world, "kite"), uv.make_uv_settings(world)) is expected
+    found = search_code(world, find(world, "kite"), uv.make_uv_settings(world), IMPORTS_TORCH)
+    assert found == ("kite-0.4/setup.py" if expected else "")
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"setup.py": "from torch.utils.cpp_extension import CUDAExtension\n"}, "kite-0.4/setup.py"),
+        ({"csrc/CMakeLists.txt": "project(kite LANGUAGES CXX CUDA)\n"}, "kite-0.4/csrc/CMakeLists.txt"),
+        ({"setup.py": "setup()\n", "kite/ops.py": "CUDAExtension\n"}, ""),
+    ],
+)
+def test_an_sdist_whose_set_up_compiles_cuda_code(world, index, files, expected):
+    sdist(index.folder / "main", "kite", "0.4", {"PKG-INFO": "Name: kite\nVersion: 0.4\n", **files})
+    assert search_code(world, find(world, "kite"), uv.make_uv_settings(world), COMPILES_CUDA) == expected
 
 
 def test_the_file_of_setuptools_has_extras_and_markers():

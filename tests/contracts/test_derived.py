@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuready import rules
+from gpuready import contracts, rules
 from gpuready.check.evaluate import judge
 from gpuready.contracts import want, when
 from gpuready.contracts.catalogued_release import (
     METADATA_ONLY_NOTE,
     contract_from_metadata,
+    judge_by_catalogue,
     list_torch_extras,
     with_torch_extra,
 )
@@ -198,3 +199,8 @@ def test_the_words_of_a_condition():
     assert when.wanted_words("wants=fp8|nvfp4,gpus>1") == ["fp8", "nvfp4"]
     assert when.wanted_words("build") == ["build"]
     assert when.wanted_words("wants!=fp8,torch>=2.9") == when.wanted_words("") == []
+
+
+def test_a_release_whose_only_wheels_are_of_windows_is_installed_from_its_source_elsewhere():
+    judged = judge_by_catalogue(contracts.load_contract("deepspeed", "0.16.4", None))
+    assert not judged.requirements_for("os.system") and not judged.requirements_for("os.arch")

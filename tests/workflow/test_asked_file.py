@@ -172,6 +172,37 @@ def test_releases_that_are_named_are_judged_by_what_they_import_of_each_other(as
     assert report.verdict == (verdict if brought else "undecided")
 
 
+@pytest.mark.parametrize(
+    ("asked", "setup", "toolkit", "verdict"),
+    [
+        ("natten==0.21.0", "setup.py", "", "undecided"),  # only its source is on the index
+        ("natten==0.21.0", None, "", "undecided"),  # could not be read
+        ("natten==0.21.0", "", "", "clear"),  # it has no CUDA code
+        ("natten==0.21.0", "setup.py", "12.4", "clear"),
+        ("natten==0.21.0", "setup.py", "11.8", "not-ready"),
+        (
+            "mamba-ssm==2.2.4",
+            "setup.py",
+            "",
+            "undecided",
+        ),  # a wheel elsewhere, which its set-up takes beside nvcc alone
+        ("flash-attn==2.7.3", "setup.py", "", "clear"),  # takes the wheel of its release page
+    ],
+)
+def test_a_release_that_has_to_be_compiled_needs_nvcc_of_the_cuda_of_its_torch(
+    asked, setup, toolkit, verdict, monkeypatch
+):
+    release = IndexRelease(*asked.split("=="), ("torch",), has_wheel=False, url="x.tar.gz")
+    monkeypatch.setattr("gpuready.workflow.index_contract.find_index_release", lambda *words: release)
+    monkeypatch.setattr("gpuready.workflow.index_contract.search_code", lambda *words: setup)
+    monkeypatch.setattr(asked_file, "resolve_requirements", lambda *words: InconclusiveResolution("unread"))
+    stated = {"driver": "570.124.06", "torch": "2.6.0+cu124"} | ({"toolkit": toolkit} if toolkit else {})
+    (report,) = workflow.check_machine([asked], on="a100", what_if=stated, ask_index=True)
+    assert report.verdict == verdict
+    says = [one.missing[0].gap for one in report.undecided]
+    assert all("with nvcc of torch's CUDA 12.4" in gap for gap in says) and bool(says) == (verdict == "undecided")
+
+
 @pytest.mark.parametrize(("machine", "codes"), [("t4", ["CAP005"]), ("a100", [])])
 def test_what_a_container_file_installs_and_is_compiled_is_used(machine, codes, tmp_path):
     path = tmp_path / "Dockerfile"

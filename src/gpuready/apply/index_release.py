@@ -17,7 +17,7 @@ from gpuready.system import AccessError, HostAccess, RunResult, save_atomically
 from gpuready.system.download import unquote_url
 from gpuready.system.own_folders import TemporaryFolder
 from gpuready.system.process.runner import unredacted_variables
-from gpuready.system.release_metadata import fetch_release_metadata, release_imports_torch
+from gpuready.system.release_metadata import SearchedCode, fetch_release_metadata, search_release
 
 DEADLINE = 60.0
 
@@ -117,10 +117,10 @@ def _read_release(host: HostAccess, listed: dict[str, Any], settings: uv.UvSetti
     )
 
 
-def imports_torch(host: HostAccess, release: IndexRelease, settings: UvSettings) -> bool:
-    """Whether the code of a release imports torch, which its metadata need not name."""
+def search_code(host: HostAccess, release: IndexRelease, settings: UvSettings, what: SearchedCode) -> str | None:
+    """Return the first file of a release whose code has something; empty for none, None where it cannot be read."""
     auth, cafile = index_authorization(release.url, settings), _find_cafile(host, settings)
-    return bool(release.url) and release_imports_torch(release.url, auth, cafile)
+    return search_release(release.url, what, auth, cafile) if release.url else ""
 
 
 def _find_cafile(host: HostAccess, settings: UvSettings) -> str:

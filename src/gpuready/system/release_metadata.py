@@ -18,9 +18,16 @@ from gpuready.system.process.isolation import call_within
 MAX_SDIST_BYTES = 64 << 20
 MAX_METADATA_BYTES = 4 << 20
 _METADATA_FILES = ("/PKG-INFO", ".egg-info/requires.txt")
-_CODE_FILES, MAX_CODE_FILES = (".py",), 80
-"""What of a release's code is read: the first files of an sdist, the outermost of a wheel."""
-_IMPORTS_TORCH = re.compile(r"^[ \t]*(?:import|from)[ \t]+torch\b", re.M)
+MAX_CODE_FILES = 80
+"""How much of a release's code is read: the first files of an sdist, the outermost of a wheel."""
+SearchedCode = tuple[re.Pattern[str], tuple[str, ...]]
+"""What is looked for in the code of a release, and the ends of the files that may have it."""
+IMPORTS_TORCH = re.compile(r"^[ \t]*(?:import|from)[ \t]+torch\b", re.M), (".py",)
+COMPILES_CUDA = (
+    re.compile(r"\bCUDAExtension\b|enable_language\(CUDA|LANGUAGES[^)]*\bCUDA\b"),
+    ("/setup.py", "/CMakeLists.txt"),
+)
+"""What is looked for in the code of a release, and the files that may have it."""
 MAX_SECONDS = 60.0
 """For all of one release: a server that sends a letter now and then is never late with the next one."""
 _TAIL_BYTES = 1 << 16
@@ -35,21 +42,20 @@ def fetch_release_metadata(url: str, auth: str = "", cafile: str = "", timeout: 
     return call_within(lambda: _fetch(url, auth, cafile, timeout), MAX_SECONDS, "the index")
 
 
-def release_imports_torch(url: str, auth: str = "", cafile: str = "", timeout: float = 30.0) -> bool:
-    """Whether a Python file of a wheel or an sdist imports torch, by its text; False where it cannot be read."""
+def search_release(url: str, what: SearchedCode, auth: str = "", cafile: str = "", timeout: float = 30.0) -> str | None:
+    """Return the first file of a wheel or an sdist whose text has something; empty for none, None where it cannot be read."""
     try:
-        return bool(call_within(lambda: _find_import(url, auth, cafile, timeout), MAX_SECONDS, "the index"))
+        return call_within(lambda: _find_text(url, *what, auth, cafile, timeout), MAX_SECONDS, "the index")
     except (AccessError, *ARCHIVE_ERRORS, HTTPException):
-        return False
+        return None
 
 
-def _find_import(url: str, auth: str, cafile: str, timeout: float) -> str:
-    """Return the name of the first file that imports torch; empty where none does."""
+def _find_text(url: str, text: re.Pattern[str], ends: tuple[str, ...], auth: str, cafile: str, timeout: float) -> str:
     if url.partition("#")[0].endswith(".whl"):
-        files = _zip_texts(RangedFile(url.partition("#")[0], auth, cafile, timeout), _CODE_FILES)
+        files = _zip_texts(RangedFile(url.partition("#")[0], auth, cafile, timeout), ends)
     else:
-        files = _archive_texts(url, auth, cafile, timeout, _CODE_FILES)
-    return next((name for name, text in islice(files, MAX_CODE_FILES) if _IMPORTS_TORCH.search(text)), "")
+        files = _archive_texts(url, auth, cafile, timeout, ends)
+    return next((name for name, code in islice(files, MAX_CODE_FILES) if text.search(code)), "")
 
 
 def _fetch(url: str, auth: str, cafile: str, timeout: float) -> str:

@@ -9,7 +9,7 @@ from gpuready.apply.resolution_request import exact_specifier, python_minor_vers
 from gpuready.apply.resolve import UvAnswer, resolve_requirements
 from gpuready.apply.uv_output import InconclusiveResolution
 from gpuready.catalog.indexes import list_indexes
-from gpuready.catalog.kernels import list_kernels, list_prebuilt_releases
+from gpuready.catalog.kernels import find_kernel, find_prebuilt_wheels, list_kernels, list_prebuilt_releases
 from gpuready.catalog.packages import canonical_package_name, find_lookalike, find_package, split_requirement
 from gpuready.catalog.releases import list_releases
 from gpuready.catalog.torch import find_torch_build, find_torch_release, list_torch_builds, list_torch_releases
@@ -30,7 +30,7 @@ from gpuready.plan.torch_packages import COMPILED
 from gpuready.system import LiveHost
 from gpuready.workflow.container_file import read_referenced_file
 from gpuready.workflow.contract_choice import FrameworkSpec
-from gpuready.workflow.index_contract import choose_contract_by_index
+from gpuready.workflow.index_contract import ReleaseFinder, choose_contract_by_index
 from gpuready.workflow.refusal import Refused, call_or_refuse, read_named_file
 
 CONTAINER_NAMES = ("dockerfile", "containerfile")
@@ -151,7 +151,9 @@ def state_releases(facts: Facts, chosen: Sequence[Contract]) -> Facts:
     linked = dict(list_linked_extensions(plan, rows))
     stated = [Fact(f"package.{name}", version, "what was asked for", "stated") for name, version in rows.items()]
     stated += [Fact("extension.linked", linked, "the catalogue", "stated")] if linked else []
-    return facts.with_facts(*stated, *want_compiled(facts, [*rows], "what was asked for"))
+    finder = ReleaseFinder(str(facts.value_if_known("python.version") or ""))
+    sources = [name for name, version in rows.items() if finder.has_to_compile(name, version)]
+    return add_builds(facts.with_facts(*stated, *want_compiled(facts, [*rows], "")), "what was asked for", sources)
 
 
 def resolve_releases(facts: Facts, specs: Sequence[FrameworkSpec], note: Callable[..., object]) -> list[Fact]:
@@ -209,25 +211,44 @@ def resolve_container_file(facts: Facts, path: str, note: Callable[..., object])
     return facts.with_facts(_make_conflict(facts, file, first, pythons, note)) if is_held else facts
 
 
-def add_builds(facts: Facts, path: str) -> Facts:
-    """Return the facts with what a container file installs and is compiled among the wants, and ``build`` where that has to be compiled for its torch."""
+def add_builds(facts: Facts, path: str, sources: Sequence[str] = ()) -> Facts:
+    """Return the facts with what a container file installs and is compiled among the wants, and ``build`` where that has to be compiled for its torch.
+
+    ``sources``: what has no wheel and compiles CUDA code, unless the catalogue knows a wheel elsewhere.
+    """
     named = (facts.fact(f"package.{name}") for name in list_kernels())
     installed = [one.key.removeprefix("package.") for one in named if one.how == "stated" and one.value]
     facts = facts.with_facts(*want_compiled(facts, installed, path))
     torch, python = (str(facts.value_if_known(key) or "") for key in ("package.torch", "python.version"))
-    if not (torch and python):
+    if not torch and not sources:
         return facts
-    build = find_torch_build(*torch.partition("+")[::2], str(facts.value_if_known("os.arch") or "x86_64"))
-    pins = {name: str(facts.value_if_known(f"package.{name}") or "") for name in list_kernels()}
+    arch = str(facts.value_if_known("os.arch") or "x86_64")
+    build = find_torch_build(*torch.partition("+")[::2], arch) if torch else None
+    pins = {name: str(facts.value_if_known(f"package.{name}") or "") for name in (*list_kernels(), *sources)}
     newest = {name: list_prebuilt_releases(name)[-1:] for name in facts.value_if_known("container.requests") or ()}
     pins |= {name: release[0] for name, release in newest.items() if release and not pins[name]}
+    pythons = [python] if python else USUAL_PYTHONS
     names = [
-        f"{name} {pin}" for name, pin in pins.items() if pin and build and must_be_compiled(name, pin, build, python)
+        f"{name} {pin}"
+        for name, pin in pins.items()
+        if (name in sources and not _has_known_wheel(name, pin))
+        or (pin and build and all(must_be_compiled(name, pin, build, one) for one in pythons))
     ]
     if not names:
         return facts
-    source = f"{path}: no wheel of {' and '.join(names)} is made for torch {torch} and Python {python}"
-    return facts.with_facts(Fact("job.wants", (*(facts.value_if_known("job.wants") or ()), "build"), source, "stated"))
+    which = f"torch {torch} and {f'Python {python}' if python else 'any Python'}"
+    source = f"{path}: no wheel of {' and '.join(names)} is made for {which}"
+    gap = f"not given: CUDA code of {' and '.join(names)} is compiled by its install, with nvcc of torch's CUDA"
+    found = [Fact("job.wants", (*(facts.value_if_known("job.wants") or ()), "build"), source, "stated")]
+    if facts.fact("toolkit.version").gap == NOT_STATED:
+        found += [Fact("toolkit.version", None, path, "stated", f"{gap} {build.cuda if build else ''}".rstrip())]
+    return facts.with_facts(*found)
+
+
+def _has_known_wheel(name: str, version: str) -> bool:
+    """Whether the set-up of a release takes a wheel of its release page, where one fits."""
+    row = find_kernel(name) or {}
+    return bool(row.get("comes") == "jit" or (find_prebuilt_wheels(name, version) and not row.get("setup_needs_nvcc")))
 
 
 def _make_conflict(

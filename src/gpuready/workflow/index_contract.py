@@ -6,7 +6,7 @@ from typing import Any
 
 from gpuready import contracts, system
 from gpuready.apply import uv
-from gpuready.apply.index_release import IndexRelease, find_index_release, imports_torch, read_index_release
+from gpuready.apply.index_release import IndexRelease, find_index_release, read_index_release, search_code
 from gpuready.apply.resolution_request import exact_specifier
 from gpuready.apply.uv import UvSettings
 from gpuready.apply.wheel_search import find_wheels
@@ -32,6 +32,7 @@ from gpuready.contracts.pins import (
 from gpuready.model import Contract, Fact, Facts, Requirement
 from gpuready.model.plan import Plan
 from gpuready.model.versions import major_minor, parse_release
+from gpuready.system.release_metadata import COMPILES_CUDA, IMPORTS_TORCH
 from gpuready.workflow import contract_choice
 from gpuready.workflow.fallback import FindTorch, FindWheels
 from gpuready.workflow.refusal import Refused, call_or_refuse, suggest_nearest
@@ -76,6 +77,13 @@ class ReleaseFinder:
             near = suggest_nearest(name, contracts.list_frameworks())
             return Refused(f"there is nothing to judge {name!r} by: {why}{near}; --contract FILE takes your own")
         return Refused(f"{name} {version} is not on the index")
+
+    def has_to_compile(self, name: str, version: str) -> bool:
+        """Whether only the source of a release is on the index, and an install compiles CUDA code."""
+        release = self(name, version)
+        if release is None or release.has_wheel:
+            return False
+        return search_code(self.host, release, self.settings, COMPILES_CUDA) != ""  # what was not read may
 
     def brings_torch(self, contract: Contract) -> bool:
         """Whether what a package requires, or what that requires, needs torch."""
@@ -169,7 +177,7 @@ def choose_package_contract(
         return by_extra
     if find_release.brings_torch(contract):
         return make_for_gpus(contract, f"{framework} {release.version} brings torch by what it requires")
-    if imports_torch(find_release.host, release, find_release.settings):
+    if search_code(find_release.host, release, find_release.settings, IMPORTS_TORCH):
         return make_for_gpus(
             contract, f"files of {framework} {release.version}: they import torch, and its metadata does not name it"
         )
