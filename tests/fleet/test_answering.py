@@ -14,7 +14,7 @@ from tests.fleet.worlds import judge_gathered, machine, names
 from tests.running import QUIET, SRC
 
 from gpuready import workflow
-from gpuready.fleet import areas, node_payload, pair_rounds
+from gpuready.fleet import areas, drift, node_payload, pair_rounds
 from gpuready.fleet.answer_collector import AnswerCollector
 from gpuready.fleet.journal import AnswerJournal
 from gpuready.fleet.pair_rounds import PAIR_SECONDS, PairRounds
@@ -84,8 +84,6 @@ def test_a_node_that_cannot_see_its_mounts_does_not_differ(here):
 
 def test_a_recording_that_tells_less_than_a_node_accuses_nobody(here):
     """`gpuready probe` looks at one machine, and not at its firmware and mounts."""
-    from gpuready.fleet import drift
-
     gather = AnswerCollector([FleetNode("n1")], "run")
     gather.add_answer(answer("n1"))
     gather.add_answer(answer("n1", do="details", keys=list(areas.AREAS)))
@@ -93,6 +91,17 @@ def test_a_recording_that_tells_less_than_a_node_accuses_nobody(here):
     differ = drift.find_area_differences(gather.records, {"n1": "all"}, rows)
     assert {one.area for one in differ} >= {"firmware", "mounts"}
     assert drift.explain_differences(differ, gather.details) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("NVIDIA H200", {"gpu.count"}), ("NVIDIA H100 80GB HBM3", {"gpu.count", "gpu.name"})]
+)
+def test_a_node_without_one_of_its_gpus_differs_in_their_number_alone(name, told):
+    eight = {"gpu.count": 8, "gpu.name": ["NVIDIA H200"] * 8, "gpu.numa": [0, 0, 0, 0, 1, 1, 1, 1]}
+    seven = {"gpu.count": 7, "gpu.name": [name] * 7, "gpu.numa": [0, 0, 0, 1, 1, 1, 1]}
+    details = {"n1": {"gpus": eight}, "n3": {"gpus": seven}}
+    differ = [drift.AreaDifference("gpus", "all", {"a": ["n1", "n2"], "b": ["n3"]}, "a", None)]
+    assert {one.key for one in drift.explain_differences(differ, details)} == told
 
 
 # -- bench ---------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ Fingerprints show that nodes differ; one node of each group is then asked for th
 the number of groups, not of nodes. Two parts of similar size are a split, not half a fleet of broken nodes.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -149,17 +150,30 @@ def _drift_of_key(
 ) -> list[Drift]:
     """Return the groups with another value of one fact. An unknown value is not a difference."""
     values: NodesByValue = {}
+    found: dict[str, Any] = {}
     for mark, nodes in difference.members.items():
         if mark in details_by_print:
-            values.setdefault(format_value(_lookup_dotted_key(details_by_print[mark], key)), []).extend(nodes)
+            value = _lookup_dotted_key(details_by_print[mark], key)
+            found[format_value(value)] = value
+            values.setdefault(format_value(value), []).extend(nodes)
     values.pop(UNKNOWN, None)
     want = format_value(wanted_value)
     if want == UNKNOWN or not set(values) - {want}:
         return []
     if difference.reference is None:
         want = max(values, key=lambda value: (len(values[value]), value == want, value))
-    others = {value: nodes for value, nodes in values.items() if value != want}
+    wanted_value = found.get(want, wanted_value)
+    same = [value for value in values if value == want or _lacks_gpus_alone(key, wanted_value, found[value])]
+    others = {value: nodes for value, nodes in values.items() if value not in same}
     return _split_from_rest(difference, key, want, values, others)
+
+
+def _lacks_gpus_alone(key: str, first: Any, second: Any) -> bool:
+    """Whether two lists with a value for each GPU differ by GPUs that one of them lacks: gpu.count tells it."""
+    if not key.startswith("gpu.") or not all(isinstance(one, (list, tuple)) and one for one in (first, second)):
+        return False
+    fewer, more = sorted((first, second), key=len)
+    return len(fewer) < len(more) and not Counter(map(format_value, fewer)) - Counter(map(format_value, more))
 
 
 def _split_from_rest(
