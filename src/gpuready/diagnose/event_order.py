@@ -82,7 +82,8 @@ class EventOrder:
         """Whether a pattern matched only in what no process ended by, while the run went on."""
         if match.failure is not None:
             return match.failure in self.survived.failures
-        return not self.has_failed and self._is_survived_warning(match)
+        is_retried = "retrying" in match.line.text and self.is_alive_after(match)
+        return is_retried or (not self.has_failed and self._is_survived_warning(match))
 
     def is_overcome(self, clue: PatternMatch) -> bool:
         """Whether the run went on after a clue, or the line says what is used in its place."""
@@ -201,7 +202,7 @@ class EventOrder:
         line = match.line
         if _is_of_gpu(line):
             return _is_mild(line) and self.survived.steps_after(match.index) > 1
-        if not line.level and not line.place:
+        if not line.level and line.place in ("", "launcher"):
             return self.survived.works_on_after(match)
         return _is_mild(line) and self.survived.works_after(match)
 
@@ -216,6 +217,8 @@ class EventOrder:
             is_aborted = (
                 failure.type.startswith("c10::") and (failure.source, failure.last) in retold
             )  # its ``what():``
+            told = any(match.index < (self.exception_index(failure) or 0) for match in self.summary.aftermath)
+            is_aborted |= told and failure.type == "python::fatal" and failure.message.startswith("Aborted")
             later = self.summary.failures[number + 1 : number + 2]
             is_copy = failure.message.startswith("Caught ") and any(f.short_type == failure.short_type for f in later)
             is_of_ray = failure.type.partition("(")[0].lower().endswith("raytaskerror")
@@ -226,6 +229,18 @@ class EventOrder:
     def is_consequence(self, number: int) -> bool:
         """Whether an exception only reports what another process or exception did."""
         return number in self._after
+
+    def is_own_complaint(self, at: int) -> bool:
+        """Whether a line complains by itself: it is of no exception, and no watchdog, launcher or NCCL reports in it."""
+        line = self.summary.lines[at]
+        is_report = line.place or at in self._reports or at in self.survived.inside or "ProcessGroup" in line.raw
+        return is_complaint_line(line) and not is_report
+
+    def last_own_complaint(self) -> int | None:
+        """The last line before the first watchdog or launcher's report that complains by itself."""
+        survived, reports = self.survived.consequences, enumerate(self.summary.aftermath)
+        first = min((match.index for n, match in reports if n not in survived), default=0)
+        return next((i for i in reversed(range(first)) if self.is_own_complaint(i)), None)
 
     def line_index(self, line: LogLine) -> int:
         """Index of a line, or of the line a derived one was concluded from."""

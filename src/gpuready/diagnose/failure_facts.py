@@ -25,17 +25,12 @@ def describe_no_cause(summary: LogSummary, order: EventOrder) -> tuple[Diagnosis
     if not order.has_failed and order.survived.proves_health():
         says = "the log ends normally or with progress, and shows no failure"
         return Diagnosis("healthy", HEALTHY, says=says, confidence=0.9), None
-    if order.has_failed:
-        return Diagnosis("unknown", says="the run failed, but the log does not show why"), find_telling_line(
-            summary, order
-        )
     telling = find_telling_line(summary, order)
-    complains = telling is not None and is_complaint_line(summary.lines[telling])
-    says = (
-        "the log has errors, but no known cause matches"
-        if complains
-        else "the log shows neither a failure nor progress at its end"
-    )
+    says = "the log shows neither a failure nor progress at its end"
+    if order.has_failed and (telling is None or not order.is_own_complaint(telling)):
+        says = "the run failed, but the log does not show why"
+    elif telling is not None and is_complaint_line(summary.lines[telling]):
+        says = "the log has errors, but no known cause matches"
     return Diagnosis("unknown", says=says), telling
 
 
@@ -92,14 +87,16 @@ def describe_chain(summary: LogSummary, number: int | None) -> tuple[ExceptionLi
 
 
 def find_telling_line(summary: LogSummary, order: EventOrder) -> int | None:
-    """The line that says most: of the innermost exception, else the last complaint, else the last line."""
-    chain = follow_chain(summary, find_final_exception(summary, order))
-    if chain:
+    """The line that says most: of the innermost exception, else the last complaint before what follows from it, else the last line."""
+    final = find_final_exception(summary, order)
+    said = order.last_own_complaint() if final is None or order.is_consequence(final) else None
+    chain = follow_chain(summary, final)
+    if said is None and chain:
         failure = summary.failures[chain[-1]]
         return order.exception_index(failure if failure.type else failure.replace(at=failure.last))
     own = [i for i, line in enumerate(summary.lines) if line.place != "derived" and line.text.strip()]
     complaints = (i for i in reversed(own[-400:]) if is_complaint_line(summary.lines[i]))
-    return next(complaints, own[-1] if own else None)
+    return next(complaints, own[-1] if own else None) if said is None else said
 
 
 # -- where ------------------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ class SurvivalAnalysis:
 
     def __init__(self, summary: LogSummary):
         self.summary = summary
-        self._inside = find_exception_lines(summary.lines, summary.failures)
+        self.inside = find_exception_lines(summary.lines, summary.failures)
         bad = [s.index for s in summary.aftermath]
         places = {(line.source, line.number): i for i, line in enumerate(summary.lines) if line.place != "derived"}
         self._ends = [places.get((f.source, f.last), 0) for f in summary.failures]
@@ -61,17 +61,13 @@ class SurvivalAnalysis:
         self.exits = {
             n for n, end in enumerate(summary.exits) if self._goes_on(exits[n], end.rank, end.source, 2, False)
         }
-        self.consequences = {
-            n
-            for n, s in enumerate(summary.aftermath)
-            if self._goes_on(
-                s.index,
-                s.line.rank,
-                s.line.source,
-                2,
-                any(says_handled(one.text) for one in summary.lines[s.index : s.index + 2]),
-            )
-        }
+        self.consequences = {n for n, match in enumerate(summary.aftermath) if self._survives_report(match)}
+
+    def _survives_report(self, match: PatternMatch) -> bool:
+        """Whether a process goes on after a report of a failure elsewhere."""
+        beside = self.summary.lines[match.index : match.index + 2]
+        is_handled = any(says_handled(line.text) for line in beside)
+        return self._goes_on(match.index, match.line.rank, match.line.source, 2, is_handled)
 
     def _find_working_lines(self, first: int) -> None:
         """The lines from an index on in which each process is seen at work, or ends well."""
@@ -88,7 +84,7 @@ class SurvivalAnalysis:
     def _classify_line(self, index: int) -> tuple[bool, bool]:
         """Whether a line shows progress, and success; what is part of an exception, or matches a pattern, shows neither."""
         line = self.summary.lines[index]
-        if index in self._inside or index in self._pattern_lines or line.place == "derived":
+        if index in self.inside or index in self._pattern_lines or line.place == "derived":
             return False, False
         return is_progress_line(line) and not is_shutdown_line(line), is_success_line(line)
 
@@ -130,11 +126,7 @@ class SurvivalAnalysis:
         """Lines of progress and of success after an index: of one rank, or of all."""
         counts = []
         for table in (self._steps, self._successes):
-            rows = (
-                [table.get((source, rank), [])]
-                if rank is not None
-                else [lines for (where, _), lines in table.items() if where == source]
-            )
+            rows = [lines for (where, who), lines in table.items() if where == source and rank in (None, who)]
             counts.append(sum(len(lines) - bisect_right(lines, at) for lines in rows))
         return counts[0], counts[1]
 
@@ -152,7 +144,7 @@ class SurvivalAnalysis:
         lines = [
             (i, line)
             for i, line in enumerate(self.summary.lines)
-            if line.text.strip() and line.place != "derived" and i not in self._inside
+            if line.text.strip() and line.place != "derived" and i not in self.inside
         ]
         spoken: dict[Speaker, list[int]] = {(line.source, line.rank): [] for _, line in lines}
         for (source, rank), own in spoken.items():
@@ -162,9 +154,12 @@ class SurvivalAnalysis:
 
     def _last_word(self, speaker: Speaker, lines: Sequence[int]) -> str:
         """``well``, ``ill``, or nothing: what the end of a log tells, read backwards. Without a rank, all processes count."""
-        left, seen = MAX_AFTER_PROOF, 0
+        left, seen, is_closed = MAX_AFTER_PROOF, 0, False
         for i in reversed(lines):
             line, (is_step, is_success) = self.summary.lines[i], self._classify_line(i)
+            is_closed |= "Finished server process [" in line.text
+            if is_closed and line.text.startswith("^C"):  # who stopped a server complains of nothing
+                continue
             is_step = is_step or is_answer_line(line)
             seen += is_step
             if is_success or seen > 1:
@@ -174,11 +169,10 @@ class SurvivalAnalysis:
             if is_nan_line(line):
                 return "ill"
             if line.rank == speaker[1] and is_complaint_line(line):
-                return (
-                    "well" if seen and not line.level else "ill"
-                )  # a logged error weighs more than one line of progress
+                # a logged error weighs more than one line of progress
+                return "well" if seen and not line.level else "ill"
             left -= 1
-            if left < 0 or is_starting_line(line):
+            if left < 0 or (is_starting_line(line) and not is_closed):
                 break
         return "well" if seen else ""
 

@@ -33,7 +33,7 @@ def _make_statement(line: LogLine, words: str, rank: int | None) -> LogLine:
     return line.replace(text=f"derived: {words}", rank=rank, place="derived", pid=None, role="derived", level="")
 
 
-_SIGNALS = {-9: 9, 137: 9, -7: 7, 135: 7, -11: 11, 139: 11, -6: 6, 134: 6, -1: 1, 129: 1}
+_SIGNALS = {-9: 9, 137: 9, -7: 7, 135: 7, -11: 11, 139: 11, -6: 6, 134: 6, -4: 4, 132: 4, -1: 1, 129: 1}
 
 
 def _find_signal_deaths(lines: Sequence[LogLine]) -> list[LogLine]:
