@@ -106,7 +106,7 @@ def test_a_server_that_has_started_is_well():
 
 def test_a_capture_keeps_no_quote():
     text = "ImportError: /lib/libstdc++.so.6: undefined symbol: foo, version GLIBCXX_3.4.30'"
-    assert diagnose(text).captures["need"] == "3.4.30"
+    assert diagnose(text).captures["need"] == "GLIBCXX_3.4.30"
 
 
 def test_a_script_relies_on_nothing_that_no_frame_shows():

@@ -118,6 +118,15 @@ def list_nvcc_targets(cuda: str) -> tuple[str, ...] | None:
     return tuple(row["targets"]) if row else None
 
 
+def judge_missing_target(capability: str, cuda: str) -> str:
+    """``dropped`` or ``new``: why nvcc of a release, or of any where none is given, lacks a capability; empty where nobody can tell."""
+    wanted, newest = versions.major_minor(capability), list_cuda_releases()[-1]
+    targets = list(map(versions.major_minor, list_nvcc_targets(cuda or newest) or ()))
+    if not targets or (wanted in targets) == bool(cuda):
+        return ""
+    return "dropped" if wanted < min(targets) else "new"
+
+
 def supported_gcc_range(cuda: str) -> tuple[int, int, str] | None:
     """Return the oldest and newest gcc major that nvcc of this release accepts, and the source."""
     row = find_cuda_release(cuda)

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from gpuready import contracts, rules, system
-from gpuready.catalog import causes, load_catalog
+from gpuready.catalog import causes, cuda, load_catalog
 from gpuready.catalog.packages import canonical_package_name
 from gpuready.check.evaluate import judge
 from gpuready.contracts.foreign import read_packaged_contract
@@ -31,7 +31,7 @@ from gpuready.workflow.fix_commands import InstallTarget, make_step_runnable
 def add_fixes(diagnosis: Diagnosis, summary: LogSummary, on: str | None, look: bool) -> Diagnosis:
     """Add the cause's sentence, its fixes, and what the machine adds to it; keep what fits the system of the log."""
     recorded = read_log_machine(on)
-    diagnosis = _name_hidden_module(diagnosis, summary)
+    diagnosis = _read_narrowed_view(_judge_architecture(_name_hidden_module(diagnosis, summary), summary), summary)
     diagnosis = diagnosis.replace(alternatives=tuple(_title_alternative(a) for a in diagnosis.alternatives))
     remedy = _stated_release_step(diagnosis) or find_remedy(diagnosis, _other_text(diagnosis, summary))
     contract = _try_load_contract(diagnosis.framework, summary)
@@ -163,6 +163,40 @@ def _name_hidden_module(diagnosis: Diagnosis, summary: LogSummary) -> Diagnosis:
             hidden = diagnosis.replace(verdict="cause", cause="local-file-hides-module", code="PKG020", conflict={})
             return hidden.replace(captures={"module": module, "path": path}, confidence=0.8)
     return diagnosis
+
+
+_NVCC = re.compile(r"release (\d{1,2}\.\d{1,2}), V\d|/cuda-(\d{1,2}\.\d{1,2})/bin/nvcc\b")
+_ARCHITECTURE = re.compile(r"(?:compute|sm)_(\d{1,2})(\d)[af]?")
+DROPPED_ARCHITECTURE = "arch-dropped-by-toolkit"
+
+
+def _judge_architecture(diagnosis: Diagnosis, summary: LogSummary) -> Diagnosis:
+    """Whether nvcc has dropped an architecture or does not know it yet, by the table of CUDA releases; else both."""
+    arch = _ARCHITECTURE.fullmatch(diagnosis.captures.get("arch", ""))
+    if diagnosis.cause != "toolkit-too-old-for-arch" or arch is None:
+        return diagnosis
+    found = {match[1] or match[2] for line in summary.lines for match in _NVCC.finditer(line.text[:MAX_MESSAGE])}
+    release = found.pop() if len(found) == 1 else ""
+    why = cuda.judge_missing_target(f"{arch[1]}.{arch[2]}", release)
+    diagnosis = diagnosis.replace(captures=diagnosis.captures | {"release": release} if release else diagnosis.captures)
+    row = causes.find_cause(DROPPED_ARCHITECTURE) or {}
+    if why == "dropped":
+        return diagnosis.replace(cause=DROPPED_ARCHITECTURE, says=str(row.get("says", "")))
+    other = AlternativeCause(DROPPED_ARCHITECTURE, diagnosis.code, "", 0.25, decide=str(row.get("decide", "")))
+    sure = min(diagnosis.confidence, 0.65)
+    return diagnosis if why else diagnosis.replace(confidence=sure, alternatives=(other, *diagnosis.alternatives))
+
+
+_NARROWED = re.compile(r"--(?:gpus-per-task|gpu-bind)[= ]\S{1,40}|\bCUDA_VISIBLE_DEVICES=\d{1,3}(?![\d,])")
+
+
+def _read_narrowed_view(diagnosis: Diagnosis, summary: LogSummary) -> Diagnosis:
+    """Name the option of the launcher that shows each task only its own GPUs, where the program asked for another."""
+    if diagnosis.cause != "invalid-device-ordinal":
+        return diagnosis
+    found = (match[0] for line in summary.lines if (match := _NARROWED.search(line.text[:MAX_MESSAGE])))
+    narrowed = next(found, "")
+    return diagnosis.replace(captures=diagnosis.captures | {"narrowed": narrowed}) if narrowed else diagnosis
 
 
 def read_log_machine(on: str | None) -> Facts | None:

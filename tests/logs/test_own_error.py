@@ -1,0 +1,223 @@
+"""The run's own error stays what is told, whatever follows from it; what both of two causes would log is told as both."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuready.catalog import cuda
+from gpuready.workflow.diagnose import diagnose_logs
+
+SITE = "/home/me/venv/lib/python3.12/site-packages"
+RAISED = f"""Traceback (most recent call last):
+  File "{SITE}/weaver/loom.py", line 31, in tighten
+    raise LoomError("the warp has seven loose threads")
+"""
+OWN = (
+    ("", "FATAL: the loom of plane 4 is out of thread"),
+    ("", "error: the shuttle cannot open its frame"),
+    (RAISED, "weaver.loom.LoomError: the warp has seven loose threads"),
+)
+WATCHDOG = """[rank0]:[E402 07:08:09.100 ProcessGroupNCCL.cpp:629] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=31, OpType=ALLREDUCE, NumelIn=64, NumelOut=64, Timeout(ms)=600000) ran for 600030 milliseconds before timing out.
+[rank0]:[E402 07:08:09.100 ProcessGroupNCCL.cpp:695] To avoid data inconsistency, we are taking the entire process down.
+"""
+AFTER = {
+    "watchdog": WATCHDOG,
+    "abort": f"{WATCHDOG}terminate called after throwing an instance of 'c10::DistBackendError'\n  what():  [Rank 0] Watchdog caught collective operation timeout\nFatal Python error: Aborted\n",
+    "torchrun": "E0402 07:08:10.000 9 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: 1) local_rank: 0 (pid: 11) of binary: /usr/bin/python\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n",
+}
+STEPS = "".join(f"step {n} loss {9 - n / 1000:.3f}\n" for n in range(2500))
+
+
+def diagnose(text: str):
+    return diagnose_logs([[text.encode()]], look=False)
+
+
+@pytest.mark.parametrize("before", ["", STEPS], ids=["short", "long"])
+@pytest.mark.parametrize("after", AFTER)
+@pytest.mark.parametrize(("frames", "last"), OWN)
+def test_an_unknown_error_is_quoted_with_the_same_headline_whatever_follows_from_it(frames, last, after, before):
+    alone, found = diagnose(f"{before}{frames}{last}\n"), diagnose(f"{before}{frames}{last}\n{AFTER[after]}")
+    assert (found.verdict, found.cause, found.says) == ("unknown", "", alone.says)
+    assert found.evidence[0].text == alone.evidence[0].text == last
+
+
+def test_a_watchdog_that_names_no_collective_is_no_cause_and_one_that_does_is_a_guess():
+    silent = (
+        "[rank0]:[E402 07:08:09.100 ProcessGroupNCCL.cpp:695] [Rank 0] Some NCCL operations have failed or timed out.\n"
+    )
+    assert diagnose(f"step 7 loss 2.5\n{silent}").verdict == "unknown"
+    assert 0 < diagnose(f"step 7 loss 2.5\n{WATCHDOG}").confidence < 0.6
+
+
+# -- what a run survived ------------------------------------------------------------------------------------------
+
+WAITED = (
+    "srun: Job step creation temporarily disabled, retrying (Requested nodes are busy)\nsrun: Step created for StepId=70.1\n",
+    "sbatch: error: Batch job submission failed: Requested partition configuration not available now\nsalloc: Granted job allocation 71\n",
+)
+
+
+@pytest.mark.parametrize("waited", WAITED)
+def test_an_allocation_that_was_granted_in_the_end_is_no_cause(waited):
+    assert diagnose(f"{waited}{STEPS[:300]}Training completed\n").verdict == "healthy"
+    failed = diagnose(f"{waited}{RAISED}{OWN[2][1]}\n")
+    assert (failed.verdict, failed.evidence[0].text) == ("unknown", OWN[2][1])
+
+
+def test_an_allocation_that_was_never_granted_is_the_cause():
+    assert diagnose("srun: error: Unable to allocate resources: Requested nodes are busy\n").cause == "no-free-gpu"
+
+
+SERVED = (
+    "INFO:     Application startup complete.\nINFO:     Uvicorn running on http://0.0.0.0:9000 (Press CTRL+C to quit)\n"
+)
+CLOSED = (
+    "INFO:     Shutting down\nINFO:     Waiting for application shutdown.\nINFO:     Application shutdown complete.\n"
+)
+
+
+@pytest.mark.parametrize("stopped", ["", "^C", "^C\n"])
+def test_a_server_that_was_stopped_and_shut_down_is_healthy(stopped):
+    assert diagnose(f"{SERVED}{stopped}{CLOSED}INFO:     Finished server process [77]\n").verdict == "healthy"
+
+
+def test_a_server_that_failed_before_it_shut_down_is_not_healthy():
+    text = f"{SERVED}ERROR:    the engine is gone\n^C{CLOSED}INFO:     Finished server process [77]\n"
+    assert diagnose(text).verdict == "unknown"
+
+
+# -- one message, several causes ----------------------------------------------------------------------------------
+
+REFUSED = "nvcc fatal   : Unsupported gpu architecture 'compute_{}'\nninja: build stopped: subcommand failed.\n"
+
+
+@pytest.mark.parametrize(
+    ("arch", "release", "cause"),
+    [
+        ("70", "13.0", "arch-dropped-by-toolkit"),
+        ("35", "12.1", "arch-dropped-by-toolkit"),
+        ("120a", "11.8", "toolkit-too-old-for-arch"),
+        ("90", "11.7", "toolkit-too-old-for-arch"),
+    ],
+)
+@pytest.mark.parametrize(
+    "said", ["Cuda compilation tools, release {0}, V{0}.40", "/usr/local/cuda-{0}/bin/nvcc -c a.cu"]
+)
+def test_the_releases_of_cuda_tell_a_dropped_architecture_from_one_to_come(arch, release, cause, said):
+    found = diagnose(f"{said.format(release)}\n{REFUSED.format(arch)}")
+    assert found.cause == cause and f"nvcc {release} " in found.says
+
+
+def test_without_a_release_of_nvcc_both_are_told_and_neither_is_sure():
+    found = diagnose(REFUSED.format("35"))
+    assert found.confidence < 0.8 and "arch-dropped-by-toolkit" in [other.cause for other in found.alternatives]
+    never_dropped = diagnose(REFUSED.format("120"))
+    assert "arch-dropped-by-toolkit" not in [
+        never_dropped.cause,
+        *(other.cause for other in never_dropped.alternatives),
+    ]
+
+
+def test_no_release_is_blamed_for_an_architecture_that_it_has():
+    assert cuda.judge_missing_target("8.0", "12.4") == "" and cuda.judge_missing_target("8.0", "99.9") == ""
+
+
+HEADER = "safetensors_rust.SafetensorError: Error while deserializing header: "
+
+
+@pytest.mark.parametrize(
+    ("words", "cause", "is_sure"),
+    [
+        ("HeaderTooLarge", "corrupt-or-lfs-weights", True),
+        ("InvalidHeaderLength", "corrupt-or-lfs-weights", True),
+        ("incomplete metadata, file not fully covered", "corrupt-or-lfs-weights", True),
+        ("unknown variant `F4`, expected one of `BOOL`, `U8`", "safetensors-too-old", True),
+        ("InvalidHeaderDeserialization", "corrupt-or-lfs-weights", False),
+    ],
+)
+def test_a_header_of_safetensors_is_damaged_or_too_new(words, cause, is_sure):
+    found = diagnose(f"{HEADER}{words}\n")
+    assert (found.cause, found.confidence >= 0.8) == (cause, is_sure)
+    assert is_sure or [other.cause for other in found.alternatives] == ["safetensors-too-old"]
+
+
+# -- what the headline says ---------------------------------------------------------------------------------------
+
+
+def fingerprint(number: int, operation: str, shape: str) -> str:
+    return f"CollectiveFingerPrint(SequenceNumber={number}, OpType={operation}{shape and f', TensorShape=[{shape}], TensorDtypes=Float, TensorDeviceTypes=TensorOptions(dtype=float (default), device=cuda)'})"
+
+
+def mismatch(one: tuple[int, str, str], other: tuple[int, str, str], aspects: str) -> str:
+    words = (
+        f"Rank 2 is running collective: {fingerprint(*one)}, but Rank 5 is running collective: {fingerprint(*other)}"
+    )
+    return f"RuntimeError: Detected mismatch between collectives on ranks. {words}.Collectives differ in the following aspects: {aspects}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "told"),
+    [
+        (
+            mismatch((3, "ALLGATHER", "6, 4"), (3, "ALLGATHER", "9, 4"), "\t Tensor Tensor shapes: 6, 4vs 9, 4"),
+            "collective-shapes",
+            "ALLGATHER, rank 2 has [6, 4], rank 5 [9, 4]",
+        ),
+        (
+            mismatch((3, "BARRIER", ""), (3, "ALLGATHER", "9, 4"), "\t Op type: BARRIERvs ALLGATHER"),
+            "collective-mismatch",
+            "rank 2 is in BARRIER, rank 5 in ALLGATHER",
+        ),
+        (
+            mismatch((3, "ALLGATHER", "9"), (4, "ALLGATHER", "9"), "\t Sequence number: 3vs 4"),
+            "collective-mismatch",
+            "rank 2 is in SequenceNumber=3, OpType=ALLGATHER, rank 5 in SequenceNumber=4, OpType=ALLGATHER",
+        ),
+    ],
+)
+def test_collectives_of_other_shapes_are_another_case_than_other_collectives(text, cause, told):
+    found = diagnose(text)
+    assert found.cause == cause and found.says.endswith(told)
+
+
+ORDINAL = "torch.AcceleratorError: CUDA error: invalid device ordinal\n"
+
+
+@pytest.mark.parametrize("option", ["--gpus-per-task=1", "--gpu-bind=single:1", "CUDA_VISIBLE_DEVICES=5"])
+def test_a_launcher_that_narrows_the_view_is_named_where_a_gpu_is_not_there(option):
+    found = diagnose(f"+ env {option} python train.py\n{ORDINAL}")
+    assert option in found.says and "device 0" in found.fix[0].does
+    assert "from 0" not in diagnose(f"+ env CUDA_VISIBLE_DEVICES=0,1,2,3 python train.py\n{ORDINAL}").says
+
+
+@pytest.mark.parametrize("need", ["GLIBCXX_3.4.32", "CXXABI_1.3.15", "GCC_13.0.0"])
+def test_the_version_that_a_binary_needs_is_named_as_the_log_has_it(need):
+    found = diagnose(
+        f"ImportError: /lib/libstdc++.so.6: version `{need}' not found (required by {SITE}/weaver/_c.so)\n"
+    )
+    assert found.says.endswith(f": {need}")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "The server socket has failed to bind to [::]:29511 (errno: 98 - Address already in use).",
+        "The server socket has failed to listen on 0.0.0.0:29511 (errno: 98 - Address already in use).",
+        "[Errno 98] error while attempting to bind on address ('::', 29511, 0, 0): address already in use",
+    ],
+)
+def test_a_port_is_named_without_its_address(words):
+    assert diagnose(f"RuntimeError: {words}\n").says.endswith("in use: 29511")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "srun: error: n4: task 2: Illegal instruction (core dumped)",
+        "E0402 07:08:10.000 9 api.py:869] failed (exitcode: -4) local_rank: 0 (pid: 11) of binary: /usr/bin/python",
+        "subprocess.CalledProcessError: Command '['python', 'a.py']' died with <Signals.SIGILL: 4>.",
+    ],
+)
+def test_signal_4_is_an_instruction_that_the_cpu_does_not_have(words):
+    found = diagnose(f"{words}\n")
+    assert found.cause == "cpu-instruction-missing" and 0.6 <= found.confidence < 0.8
