@@ -141,9 +141,8 @@ def list_full_disks(places: Iterable[str]) -> list[str]:
             disk = os.statvfs(place)
         except OSError:
             continue
-        free, says = disk.f_bavail * disk.f_frsize, ""
-        if free >= 1 << 16 and disk.f_files and not disk.f_favail:
-            says = f", {NO_INODES}"
+        free = disk.f_bavail * disk.f_frsize
+        says = f", {NO_INODES}" if free >= 1 << 16 and disk.f_files and not disk.f_favail else ""
         if disk.f_blocks and not disk.f_flag & os.ST_RDONLY and (free < 1 << 16 or says):
             found[_find_mount_point(place)] = f"{_gib(free)} GiB free{says}"
     return [f"{path} ({says})" for path, says in found.items()][:4]
@@ -151,9 +150,7 @@ def list_full_disks(places: Iterable[str]) -> list[str]:
 
 def _find_mount_point(path: str) -> str:
     path = os.path.realpath(path)
-    while not os.path.ismount(path):
-        path = os.path.dirname(path)
-    return path
+    return path if os.path.ismount(path) else _find_mount_point(os.path.dirname(path))
 
 
 def _group_folders(kind: str, root: str, pid: str = "self") -> list[str]:

@@ -312,10 +312,9 @@ class RankAgent:
             self.send_message(t="dump", r=rank.number, d=dump)
         killed = number == signal.SIGKILL and self.kill_deadline is None
         error = rank.read_error(self.settings["engine"]) if rank.code else ""
-        surroundings = (
-            self._describe_surroundings(rank, limits, error) if rank.code and self.kill_deadline is None else {}
-        )
-        surroundings["error"] = error
+        surroundings: dict[str, Any] = {"error": error}
+        if rank.code and self.kill_deadline is None:
+            surroundings.update(self._describe_surroundings(rank, limits, error))
         self.send_message(t="end", r=rank.number, code=rank.code, signal=number, done=rank.done,
                  oom=self._killed_for_memory(rank.pid) if killed else False, **surroundings)  # fmt: skip
 

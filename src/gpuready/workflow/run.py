@@ -281,8 +281,7 @@ def _describe_limit(end: RankEnd) -> tuple[str, str]:
     failed_write = is_short or any(words in text for words in DISK_WORDS)
     if end.full and (end.signal == SIGBUS or failed_write):
         mapped = "; to write into a file that is mapped from there ends with SIGBUS" if end.signal == SIGBUS else ""
-        fix = "delete files there" if _lacks_inodes(end) else "free space there"
-        return f"no room is left on {', '.join(end.full)}{mapped}", f"{fix}, or write elsewhere"
+        return f"no room is left on {', '.join(end.full)}{mapped}", "delete files there, or write elsewhere"
     size, seconds = limits.get("file_bytes", -1), limits.get("seconds", -1)
     if size >= 0 and (end.signal == SIGXFSZ or any(words in text for words in FILE_SIZE_WORDS + DISK_WORDS[2:])):
         return f"files of at most {size} bytes are allowed to it (ulimit -f)", "ulimit -f unlimited"
@@ -303,13 +302,10 @@ def _describe_limit(end: RankEnd) -> tuple[str, str]:
     return "", ""
 
 
-def _lacks_inodes(end: RankEnd) -> bool:
-    return bool(end.full) and all(process_status.NO_INODES in disk for disk in end.full)
-
-
-def _is_too_large(end: RankEnd) -> bool:
-    """Whether its error is of the size that a file may have, which has nothing to do with the disk."""
-    return any(words in last_error_line(end.last) for words in FILE_SIZE_WORDS)
+def _lacked_room(end: RankEnd) -> bool:
+    """Whether a disk had no bytes left, and its error is not of the size that a file may have, which has nothing to do with the disk."""
+    is_too_large = any(words in last_error_line(end.last) for words in FILE_SIZE_WORDS)
+    return not is_too_large and any(process_status.NO_INODES not in disk for disk in end.full)
 
 
 def _gib(size: int) -> str:
@@ -432,10 +428,7 @@ def _is_refuted(code: str, attempt: LaunchAttempt) -> bool:
         return True  # what is missing is there
     if any(note.kind == "limit" for note in attempt.notes) and (
         code == PROGRAM_ITSELF
-        or (
-            code == NO_DISK_SPACE
-            and not any(end.full and not _lacks_inodes(end) and not _is_too_large(end) for end in attempt.first_ends)
-        )
+        or (code == NO_DISK_SPACE and not any(map(_lacked_room, attempt.first_ends)))
         or (code == OUT_OF_MEMORY and not any(end.oom or end.signal == SIGKILL for end in attempt.ends))
     ):
         return True
