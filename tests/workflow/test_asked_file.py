@@ -203,6 +203,19 @@ def test_a_release_that_has_to_be_compiled_needs_nvcc_of_the_cuda_of_its_torch(
     assert all("with nvcc of torch's CUDA 12.4" in gap for gap in says) and bool(says) == (verdict == "undecided")
 
 
+def test_what_needs_no_torch_is_judged_beside_a_stated_one_and_else_nothing_is_claimed(monkeypatch):
+    found = {"numpy": IndexRelease("numpy", "2.2.6"), "pytorch": IndexRelease("pytorch", "1.0.2")}
+    monkeypatch.setattr("gpuready.workflow.index_contract.find_index_release", lambda host, name, *words: found[name])
+    monkeypatch.setattr(asked_file, "resolve_requirements", lambda *words: InconclusiveResolution("unread"))
+    stated = {"driver": "550.54.15", "torch": "2.2.0+cu121"}
+    (report,) = workflow.check_machine(["numpy==2.2.6"], on="a100", what_if=stated, ask_index=True)
+    assert [one.code for one in report.findings if one.severity == "error"] == ["PKG021"]
+    with pytest.raises(Refused, match="needs no torch, by its metadata and code; its own libraries are not judged"):
+        workflow.check_machine(["numpy==2.2.6"], on="a100", ask_index=True)
+    with pytest.raises(Refused, match="is not PyTorch, whose package is torch"):
+        workflow.check_machine(["pytorch"], on="a100", ask_index=True)
+
+
 @pytest.mark.parametrize(("machine", "codes"), [("t4", ["CAP005"]), ("a100", [])])
 def test_what_a_container_file_installs_and_is_compiled_is_used(machine, codes, tmp_path):
     path = tmp_path / "Dockerfile"

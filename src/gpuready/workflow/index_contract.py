@@ -10,7 +10,7 @@ from gpuready.apply.index_release import IndexRelease, find_index_release, read_
 from gpuready.apply.resolution_request import exact_specifier
 from gpuready.apply.uv import UvSettings
 from gpuready.apply.wheel_search import find_wheels
-from gpuready.catalog import indexes
+from gpuready.catalog import indexes, packages
 from gpuready.catalog.torch import newest_torch
 from gpuready.contracts.catalogued_release import (
     add_catalogued_needs,
@@ -169,6 +169,8 @@ def choose_package_contract(
     release = find_release(framework, version)
     if release is None:
         raise find_release.refuse_missing(framework, version)
+    if (other := packages.find_lookalike(framework)) and other["version"] == release.version:
+        raise Refused(f"{framework} {release.version} is not {other['wanted']}. {other['why']}")
     contract = contract_from_metadata(framework, release.version, *_release_pins(facts, release))
     contract = _with_own_files(contract, release)
     if "cuda" in contract.platforms:
@@ -181,11 +183,14 @@ def choose_package_contract(
         return make_for_gpus(
             contract, f"files of {framework} {release.version}: they import torch, and its metadata does not name it"
         )
+    torch = facts.value_if_known("package.torch")
+    if torch and framework in packages.names_in_import_conflicts():
+        return make_for_gpus(contract, f"{framework} was asked for beside torch {torch}")
     extras = ", ".join(f"{framework}[{one}]" for one in list_torch_extras(contract))
     only = f"; with an extra it does: {extras}" if extras else ""
     near = "" if only else suggest_nearest(framework, contracts.list_frameworks())
     raise Refused(
-        f"{framework} {release.version} needs no torch: nothing of it depends on a GPU or a driver{only}{near}"
+        f"{framework} {release.version} needs no torch, by its metadata and code; its own libraries are not judged{only}{near}"
     )
 
 
