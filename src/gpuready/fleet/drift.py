@@ -150,27 +150,24 @@ def _drift_of_key(
 ) -> list[Drift]:
     """Return the groups with another value of one fact. An unknown value is not a difference."""
     values: NodesByValue = {}
-    found: dict[str, Any] = {}
+    found = {mark: _lookup_dotted_key(rows, key) for mark, rows in details_by_print.items()}
+    raw = {format_value(value): value for value in (*found.values(), wanted_value)}
     for mark, nodes in difference.members.items():
-        if mark in details_by_print:
-            value = _lookup_dotted_key(details_by_print[mark], key)
-            found[format_value(value)] = value
-            values.setdefault(format_value(value), []).extend(nodes)
+        if mark in found:
+            values.setdefault(format_value(found[mark]), []).extend(nodes)
     values.pop(UNKNOWN, None)
     want = format_value(wanted_value)
     if want == UNKNOWN or not set(values) - {want}:
         return []
     if difference.reference is None:
         want = max(values, key=lambda value: (len(values[value]), value == want, value))
-    wanted_value = found.get(want, wanted_value)
-    same = [value for value in values if value == want or _lacks_gpus_alone(key, wanted_value, found[value])]
-    others = {value: nodes for value, nodes in values.items() if value not in same}
+    others = {v: n for v, n in values.items() if v != want and not _lacks_gpus_alone(key, raw[want], raw[v])}
     return _split_from_rest(difference, key, want, values, others)
 
 
 def _lacks_gpus_alone(key: str, first: Any, second: Any) -> bool:
     """Whether two lists with a value for each GPU differ by GPUs that one of them lacks: gpu.count tells it."""
-    if not key.startswith("gpu.") or not all(isinstance(one, (list, tuple)) and one for one in (first, second)):
+    if not (key.startswith("gpu.") and first and second and {type(first), type(second)} <= {list, tuple}):
         return False
     fewer, more = sorted((first, second), key=len)
     return len(fewer) < len(more) and not Counter(map(format_value, fewer)) - Counter(map(format_value, more))

@@ -312,11 +312,9 @@ class RankAgent:
             self.send_message(t="dump", r=rank.number, d=dump)
         killed = number == signal.SIGKILL and self.kill_deadline is None
         error = rank.read_error(self.settings["engine"]) if rank.code else ""
-        surroundings: dict[str, Any] = {"error": error}
-        if rank.code and self.kill_deadline is None:
-            surroundings.update(self._describe_surroundings(rank, limits, error))
+        seen = self._describe_surroundings(rank, limits, error) if rank.code and self.kill_deadline is None else {}
         self.send_message(t="end", r=rank.number, code=rank.code, signal=number, done=rank.done,
-                 oom=self._killed_for_memory(rank.pid) if killed else False, **surroundings)  # fmt: skip
+                 oom=self._killed_for_memory(rank.pid) if killed else False, error=error, **seen)  # fmt: skip
 
     def _describe_surroundings(
         self, rank: rank_process.RankProcess, limits: dict[str, int], error: str
@@ -324,16 +322,21 @@ class RankAgent:
         """What only now can be known of why a rank failed: whether the kernel killed for memory, the room in /dev/shm, the limits."""
         before, now = self.oom_kills_before, process_status.count_oom_kills()
         kills = None if before is None or now is None else now > before
-        denied = limits["denied"] - self.limits_before["denied"]
-        limits = {**limits, "denied": denied}
+        limits = {**limits, "denied": limits["denied"] - self.limits_before["denied"]}
         folder, errors = (rank.watch.folder, rank.watch.errors) if rank.watch is not None else ("", "")
         words = "\n".join([*self.command, *(line for line in error.splitlines() if not line.startswith('  File "'))])
         named = re.findall(r"(?<![\w./])/[^\s'\"=:,()]+", words)
-        used = [folder, os.environ.get("TMPDIR", "/tmp"), "/dev/shm", *named]
+        used = [
+            folder,
+            os.environ.get("TMPDIR", "/tmp"),
+            "/dev/shm",
+            *named,
+            *(rank.watch.places if rank.watch else ()),
+        ]
         places = {
             "folder": "" if os.path.isdir(folder) else folder.replace(" (deleted)", ""),
             "errors": "" if errors.startswith("pipe:") else errors,
-            "full": process_status.list_full_disks([*used, *(rank.watch.places if rank.watch is not None else ())]),
+            "full": process_status.list_full_disks(used),
         }
         return {"memory_kills": kills, "shm_free": shared_memory.free_share(), "limits": limits, **places}
 
