@@ -203,6 +203,23 @@ def test_a_release_that_has_to_be_compiled_needs_nvcc_of_the_cuda_of_its_torch(
     assert all("with nvcc of torch's CUDA 12.4" in gap for gap in says) and bool(says) == (verdict == "undecided")
 
 
+@pytest.mark.parametrize(
+    ("conda", "cuda", "word"),
+    [
+        ("pytorch=1.13.1, cudatoolkit=11.7", "11.7", "torch==1.13.1"),
+        ("pytorch=2.1, pytorch-cuda=12.1", "12.1", "torch==2.1.*"),
+        ("pytorch=2.1.2, cpuonly", None, "torch==2.1.2"),
+    ],
+)
+def test_what_pip_adds_to_a_conda_file_is_resolved_beside_its_torch(tmp_path, monkeypatch, conda, cuda, word):
+    asked = []
+    monkeypatch.setattr(asked_file, "resolve_requirements", lambda *given: asked.append(given[2]) or ())
+    path = tmp_path / "environment.yml"
+    path.write_text(f"dependencies: [python=3.10, {conda}, {{pip: [accelerate]}}]\n")
+    (report,) = workflow.check_machine(["torch"], on="a100", packages=str(path), ask_index=True)
+    assert asked == [(word, "accelerate")] and report.facts.value_if_known("torch.cuda") == cuda
+
+
 def test_what_needs_no_torch_is_judged_beside_a_stated_one_and_else_nothing_is_claimed(monkeypatch):
     found = {"numpy": IndexRelease("numpy", "2.2.6"), "pytorch": IndexRelease("pytorch", "1.0.2")}
     monkeypatch.setattr("gpuready.workflow.index_contract.find_index_release", lambda host, name, *words: found[name])

@@ -86,7 +86,8 @@ def _read_conda_file(path: str, text: str) -> EnvironmentFile:
     pip += [word for word in ranges if set(word) & set("<>!~")]
     conda = installs.parse_conda_words([word for word in named if not set(word) & set("<>!~")])
     by_pip = installs.parse_requirements_file("\n".join(pip), "")
-    words = tuple(f"{pin.name}=={pin.version}" for pin in conda.pins if pin.version and find_package(pin.name))
+    known = [pin for pin in conda.pins if pin.version and (pin.name == "torch" or find_package(pin.name))]
+    words = tuple(f"{pin.name}=={pin.version}{'.*' if str(pin.version).count('.') == 1 else ''}" for pin in known)
     python = f"=={conda.python}.*" if conda.python else ""
     lacks = _find_lacking(conda.pins, decoded.get("channels"))
     return EnvironmentFile(path, (*conda.pins, *by_pip.pins), python, lacks, (*words, *by_pip.words))

@@ -228,7 +228,7 @@ def parse_conda_words(words: Iterable[str]) -> Install:
         name, _, version = word.rpartition("::")[2].replace("==", "=").partition("=")
         release = _parse_python_release(version.partition("=")[0]) or None
         by_name[_normalize_name(name)] = PackagePin(_normalize_name(name), release, "", "<0")
-    python, cuda = by_name.pop("python", None), by_name.pop("pytorch-cuda", None)
+    python, cuda = by_name.pop("python", None), by_name.pop("pytorch-cuda", None) or by_name.get("cudatoolkit")
     build = "cpu" if "cpuonly" in by_name else f"cuda{cuda.version}" if cuda and cuda.version else "conda"
     if torch := by_name.pop("pytorch", None):
         by_name["torch"] = torch.replace(name="torch", build=build)
