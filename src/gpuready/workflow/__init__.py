@@ -154,9 +154,7 @@ def _judge_releases(
     judged = [judge_contract(facts.with_facts(*held), report.contract, {}, False) for report in reports]
     errors = [one for report in judged for one in report.findings if one.severity == "error" and one.code[:3] == "PKG"]
     return [
-        found.replace(
-            value=None, gap=f"not given, and uv takes {found.key.partition('.')[2]} {found.value}: {error.says}"
-        )
+        found.replace(value=None, gap=f"not given, and uv takes {found.value}: {error.says}")
         for error in errors
         for found in error.found
         if found.value and found.key.startswith("package.") and found.key not in facts and found.key != "package.torch"

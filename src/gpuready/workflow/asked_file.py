@@ -227,18 +227,20 @@ def add_builds(facts: Facts, path: str, sources: Sequence[str] = ()) -> Facts:
     pins = {name: str(facts.value_if_known(f"package.{name}") or "") for name in (*list_kernels(), *sources)}
     newest = {name: list_prebuilt_releases(name)[-1:] for name in facts.value_if_known("container.requests") or ()}
     pins |= {name: release[0] for name, release in newest.items() if release and not pins[name]}
-    pythons = [python] if python else USUAL_PYTHONS
-    names = [
+    names = " and ".join(
         f"{name} {pin}"
         for name, pin in pins.items()
         if (name in sources and not _has_known_wheel(name, pin))
-        or (pin and build and all(must_be_compiled(name, pin, build, one) for one in pythons))
-    ]
+        or (
+            pin
+            and build
+            and all(must_be_compiled(name, pin, build, one) for one in ([python] if python else USUAL_PYTHONS))
+        )
+    )
     if not names:
         return facts
-    which = f"torch {torch} and {f'Python {python}' if python else 'any Python'}"
-    source = f"{path}: no wheel of {' and '.join(names)} is made for {which}"
-    gap = f"not given: CUDA code of {' and '.join(names)} is compiled by its install, with nvcc of torch's CUDA"
+    source = f"{path}: no wheel of {names} is made for torch {torch} and Python {python}".removesuffix(" and Python ")
+    gap = f"not given: CUDA code of {names} is compiled by its install, with nvcc of torch's CUDA"
     found = [Fact("job.wants", (*(facts.value_if_known("job.wants") or ()), "build"), source, "stated")]
     if facts.fact("toolkit.version").gap == NOT_STATED:
         found += [Fact("toolkit.version", None, path, "stated", f"{gap} {build.cuda if build else ''}".rstrip())]

@@ -79,11 +79,9 @@ class ReleaseFinder:
         return Refused(f"{name} {version} is not on the index")
 
     def has_to_compile(self, name: str, version: str) -> bool:
-        """Whether only the source of a release is on the index, and an install compiles CUDA code."""
-        release = self(name, version)
-        if release is None or release.has_wheel:
-            return False
-        return search_code(self.host, release, self.settings, COMPILES_CUDA) != ""  # what was not read may
+        """Whether only the source of a release is on the index, and an install compiles CUDA code, as what was not read may."""
+        one = self(name, version)
+        return one is not None and not one.has_wheel and search_code(self.host, one, self.settings, COMPILES_CUDA) != ""
 
     def brings_torch(self, contract: Contract) -> bool:
         """Whether what a package requires, or what that requires, needs torch."""
