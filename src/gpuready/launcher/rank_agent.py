@@ -323,20 +323,13 @@ class RankAgent:
         before, now = self.oom_kills_before, process_status.count_oom_kills()
         kills = None if before is None or now is None else now > before
         limits = {**limits, "denied": limits["denied"] - self.limits_before["denied"]}
-        folder, errors = (rank.watch.folder, rank.watch.errors) if rank.watch is not None else ("", "")
+        watch = self._watch_of(rank, time.monotonic())
         words = "\n".join([*self.command, *(line for line in error.splitlines() if not line.startswith('  File "'))])
         named = re.findall(r"(?<![\w./])/[^\s'\"=:,()]+", words)
-        used = [
-            folder,
-            os.environ.get("TMPDIR", "/tmp"),
-            "/dev/shm",
-            *named,
-            *(rank.watch.places if rank.watch else ()),
-        ]
         places = {
-            "folder": "" if os.path.isdir(folder) else folder.replace(" (deleted)", ""),
-            "errors": "" if errors.startswith("pipe:") else errors,
-            "full": process_status.list_full_disks(used),
+            "folder": "" if os.path.isdir(watch.folder) else watch.folder.replace(" (deleted)", ""),
+            "errors": "" if watch.errors.startswith("pipe:") else watch.errors,
+            "full": process_status.list_full_disks(watch.places.union(named)),
         }
         return {"memory_kills": kills, "shm_free": shared_memory.free_share(), "limits": limits, **places}
 

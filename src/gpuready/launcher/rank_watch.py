@@ -33,7 +33,7 @@ class RankWatch:
         self.position: Position | None = None
         self.seconds, self.counts = 0.0, (0.0, 0, 0)
         self.arrived, self.children, self.born, self.failed = now, set(), 0, set()  # type: float, set[int], int, set[int]
-        self.folder, self.errors, self.places = "", "", set()  # type: str, str, set[str]
+        self.folder, self.errors, self.places = "", "", {os.environ.get("TMPDIR", "/tmp"), "/dev/shm"}
 
     def look(self, now: float) -> list[object]:
         """Return its state; its processor seconds; for how many seconds it has not moved, not run any Python, and stayed in the same
@@ -75,7 +75,7 @@ class RankWatch:
             self.errors = process_status.read_link(f"/proc/{self.python_pid}/fd/2") or "nowhere: it is closed"
             if len(self.places) < MAX_PLACES:
                 files = (path for path in list_open_files(self.python_pid) if not path.startswith(("/dev/", "/proc/")))
-                self.places |= {os.path.dirname(path) for path in files if path.startswith("/")}
+                self.places |= {self.folder, *(os.path.dirname(path) for path in files if path.startswith("/"))}
 
     def _find_new_children(self) -> int:
         """Look at the children: which are seen to have failed, and how many there were not a second ago."""
