@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.catalog import cuda
+from gpuready.catalog import causes, cuda
 from gpuready.workflow.diagnose import diagnose_logs
 
 SITE = "/home/me/venv/lib/python3.12/site-packages"
@@ -106,6 +106,7 @@ REFUSED = "nvcc fatal   : Unsupported gpu architecture 'compute_{}'\nninja: buil
 def test_the_releases_of_cuda_tell_a_dropped_architecture_from_one_to_come(arch, release, cause, said):
     found = diagnose(f"{said.format(release)}\n{REFUSED.format(arch)}")
     assert found.cause == cause and f"nvcc {release} " in found.says
+    assert found.confidence >= 0.8 and any("toolkit" in step.does for step in found.fix)
 
 
 def test_without_a_release_of_nvcc_both_are_told_and_neither_is_sure():
@@ -221,3 +222,34 @@ def test_a_port_is_named_without_its_address(words):
 def test_signal_4_is_an_instruction_that_the_cpu_does_not_have(words):
     found = diagnose(f"{words}\n")
     assert found.cause == "cpu-instruction-missing" and 0.6 <= found.confidence < 0.8
+
+
+MISMATCHED = "Installed CUDA version {} does not match the version torch was compiled with {}, unable to compile\n"
+
+
+def test_only_releases_stand_in_the_headline_of_two_cudas():
+    words = "the CUDA toolkit and torch's CUDA have different versions"
+    assert diagnose(f"Exception: {MISMATCHED.format('12.2', '13.0')}").says == f"{words}: 12.2 and 13.0"
+    assert diagnose(f"Exception: {MISMATCHED.format('%s', '%s')}").says == words
+
+
+@pytest.mark.parametrize("value", ["run.log 2>&1", "$(hostname)", "a && b", "%s"])
+def test_a_piece_of_a_shell_is_no_name(value):
+    assert causes.fill_captures("the disk is full[: {path}]", {"path": value}) == "the disk is full"
+    assert causes.fill_captures("the disk is full[: {path}]", {"path": "/data/a>b"}) == "the disk is full: /data/a>b"
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("python3 tools/weave.py --lr 3 --out here", ": python3 tools/weave.py was killed"),
+        ("./weave --threads 9", ": ./weave was killed"),
+        ('"$PYTHON" "$@"', ""),
+        ("LEVEL=3 python weave.py", ""),
+    ],
+)
+def test_a_killed_command_is_named_by_its_program(command, name):
+    assert (
+        diagnose(f"run.sh: line 7: 4242 Killed                  {command}\n").says
+        == f"the host ran out of memory{name}"
+    )

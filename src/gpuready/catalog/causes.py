@@ -68,6 +68,10 @@ def shorten(text: str, size: int) -> str:
     return text if len(text) <= size else f"{text[:size].rpartition(' ')[0] or text[:size]}\u2026"
 
 
+_NO_NAME = re.compile(r"&&|\|\||\$[({]|\d>&?\d|^%[sd]$")
+"""A piece of a shell's command, or a placeholder that nobody filled."""
+
+
 def fill_captures(text: str, captures: Mapping[str, str]) -> str:
     """Fill in captures; drop a bracketed clause, ``[ (asked for {want})]``, if one of its captures is missing."""
 
@@ -75,7 +79,8 @@ def fill_captures(text: str, captures: Mapping[str, str]) -> str:
         clause, name = match.groups()
         if clause is not None:
             names = re.findall(r"{([^{}\n]*)}", clause)
-            return fill_captures(clause, captures) if all(captures.get(n) for n in names) else ""
+            is_told = all(captures.get(n) and not _NO_NAME.search(captures[n]) for n in names)
+            return fill_captures(clause, captures) if is_told else ""
         return shorten(captures[name], 60) if name in captures else match[0]
 
     return re.sub(r"\[([^][\n]*)\]|{([^{}\n]*)}", fill, text)

@@ -178,13 +178,16 @@ def _judge_architecture(diagnosis: Diagnosis, summary: LogSummary) -> Diagnosis:
     found = {match[1] or match[2] for line in summary.lines for match in _NVCC.finditer(line.text[:MAX_MESSAGE])}
     release = found.pop() if len(found) == 1 else ""
     why = cuda.judge_missing_target(f"{arch[1]}.{arch[2]}", release)
-    diagnosis = diagnosis.replace(captures=diagnosis.captures | {"release": release} if release else diagnosis.captures)
+    if why and release:
+        sure = max(diagnosis.confidence, MIN_SURE)
+        cause = DROPPED_ARCHITECTURE if why == "dropped" else diagnosis.cause
+        return diagnosis.replace(cause=cause, confidence=sure, captures=diagnosis.captures | {"release": release})
+    if why:
+        return diagnosis
     row = causes.find_cause(DROPPED_ARCHITECTURE) or {}
-    if why == "dropped":
-        return diagnosis.replace(cause=DROPPED_ARCHITECTURE, says=str(row.get("says", "")))
     other = AlternativeCause(DROPPED_ARCHITECTURE, diagnosis.code, "", 0.25, decide=str(row.get("decide", "")))
     sure = min(diagnosis.confidence, 0.65)
-    return diagnosis if why else diagnosis.replace(confidence=sure, alternatives=(other, *diagnosis.alternatives))
+    return diagnosis.replace(confidence=sure, alternatives=(other, *diagnosis.alternatives))
 
 
 _NARROWED = re.compile(r"--(?:gpus-per-task|gpu-bind)[= ]\S{1,40}|\bCUDA_VISIBLE_DEVICES=\d{1,3}(?![\d,])")
