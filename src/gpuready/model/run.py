@@ -80,9 +80,7 @@ class RankEnd(Record):
     oom: bool | None = False  # the kernel killed it for memory; None: unknown
     memory_kills: bool | None = None  # whether the kernel killed anything of the run for memory; None: unknown
     shm_free: float | None = None  # the share of /dev/shm that was free when it failed
-    limits: dict[str, int] = field(
-        default_factory=dict
-    )  # files, processes, addresses, data_bytes, file_bytes, seconds, pids, memory, denied; empty: not looked at
+    limits: dict[str, int] = field(default_factory=dict)  # by their names in read_limits; empty: not looked at
     full: tuple[str, ...] = ()  # the disks that it used which had no room when it failed
     folder: str = ""  # its working folder, if that was deleted
     errors: str = ""  # where its stderr led, if not to its log

@@ -332,13 +332,9 @@ def _add_limits(attempt: LaunchAttempt, job: LaunchJob) -> LaunchAttempt:
     kind, (says, fix) = "limit", _describe_limit(end)
     other = _describe_other_place(attempt, end, job) if job.nnodes == 1 and attempt.first else ""
     if other:
-        late = other.startswith(_NOBODY_LISTENS)
-        says = other
-        fix = (
-            "let rank 0 come to init_process_group sooner, or give it a longer timeout"
-            if late
-            else "find what sets it in the script or in what starts it"
-        )
+        says, fix = other, "find what sets it in the script or in what starts it"
+        if other.startswith(_NOBODY_LISTENS):
+            fix = "let rank 0 come to init_process_group sooner, or give it a longer timeout"
     if not says and end.errors and not last_error_line(end.last) and not end.signal:
         says, fix = f"its stderr led to {end.errors}: its log does not have what it said last", "leave its stderr"
         kind = "stderr"
@@ -378,19 +374,11 @@ def _diagnose_failure(book: RankLogs, job: LaunchJob, attempt: LaunchAttempt) ->
         own = [path for path in paths if system.LiveHost().stat_path(path) is not None]
         diagnosis = _diagnose_logs(own, job) if own else None
         diagnosis = diagnosis.replace(rank=first[0]) if diagnosis is not None and diagnosis.verdict == "cause" else None
-    port = (
-        diagnosis.captures.get("port") or job.port if diagnosis is not None and diagnosis.cause == MASTER_PORT else None
-    )
-    if (
-        diagnosis is not None
-        and port is not None
-        and diagnosis.captures.get("port") == str(job.port)
-        and 0 not in first
-    ):
+    is_master = diagnosis is not None and diagnosis.cause == MASTER_PORT
+    port = diagnosis.captures.get("port") or job.port if diagnosis is not None and is_master else None
+    if diagnosis and port is not None and diagnosis.captures.get("port") == str(job.port) and 0 not in first:
         return None  # it takes itself for rank 0, which the note says
-    if port is not None and (
-        0 not in first or (job.port and str(port) != str(job.port))
-    ):  # rank 0 listens at one alone
+    if port is not None and (0 not in first or (job.port and str(port) != str(job.port))):  # it listens at one alone
         diagnosis = _diagnose_logs(sorted(paths), job, {MASTER_PORT: PROGRAM_PORT})
     if diagnosis is None or diagnosis.confidence < LEAST_SURE or _is_refuted(diagnosis.code, attempt):
         return None
@@ -441,10 +429,8 @@ def _is_refuted(code: str, attempt: LaunchAttempt) -> bool:
     if code == OUT_OF_MEMORY:
         seen = [kills for end in attempt.ends for kills in (end.oom or None, end.memory_kills) if kills is not None]
         refused = any("memory" in last_error_line(end.last) for end in attempt.first_ends)  # it says so itself
-        own = any(
-            end.oom and end.limits.get("memory") for end in attempt.first_ends
-        )  # of its control group, not the host's
-        return own or (bool(seen) and not any(seen) and not refused)
+        of_its_group = any(end.oom and end.limits.get("memory") for end in attempt.first_ends)
+        return of_its_group or (bool(seen) and not any(seen) and not refused)
     if code == SHARED_MEMORY:
         room = [end.shm_free for end in attempt.first_ends if end.shm_free is not None]
         return bool(room) and min(room) > ROOM_SHARE
