@@ -123,9 +123,8 @@ def read_limits(root: str = "", pid: int | str = "self") -> dict[str, int]:
     words = {name: soft.get(row, "") for name, row in _LIMIT_ROWS.items()}
     own = {name: int(word) if word.isdigit() else -1 for name, word in words.items()}
     denied = _read_group_event("pids", ("pids.events", "pids.events"), "max", root) or 0
-    pids = next(
-        (text for folder in _group_folders("pids", root) if (text := read_text(f"{folder}/pids.max").strip())), ""
-    )
+    counts = (read_text(f"{folder}/pids.max").strip() for folder in _group_folders("pids", root))
+    pids = next(filter(None, counts), "")
     memory = [total for _, total in _group_room(_group_folders("memory", root))]
     return {**own, "pids": int(pids) if pids.isdigit() else 0, "memory": min(memory, default=0), "denied": denied}
 

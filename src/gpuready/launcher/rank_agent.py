@@ -46,10 +46,8 @@ class RankAgent:
         self.stack_reader: StackReader | None = None
         self.memory = MemoryWatch()
         self.ended_at, self.interface = 0.0, {}  # type: float, dict[str, str]
-        self.shared_memory_before, self.oom_kills_before = (
-            shared_memory.list_shared_memory(),
-            process_status.count_oom_kills(),
-        )
+        self.shared_memory_before = shared_memory.list_shared_memory()
+        self.oom_kills_before = process_status.count_oom_kills()
         self.limits_before = process_status.read_limits()
         self.wake, wake = os.pipe()
         os.set_blocking(self.wake, False)

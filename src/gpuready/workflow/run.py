@@ -420,9 +420,8 @@ def _is_refuted(code: str, attempt: LaunchAttempt) -> bool:
         or (code == OUT_OF_MEMORY and not any(end.oom or end.signal == SIGKILL for end in attempt.ends))
     ):
         return True
-    if code == PROGRAM_ITSELF and any(
-        end.signal in (SIGKILL, SIGTERM) and not end.stopped for end in attempt.first_ends
-    ):
+    ended = [end for end in attempt.first_ends if end.signal in (SIGKILL, SIGTERM) and not end.stopped]
+    if code == PROGRAM_ITSELF and ended:
         return True  # somebody ended it: it has survived the error that its log shows
     if code == STOPPED_FROM_OUTSIDE:
         return attempt.why in ("hung", "claimed", "missing", "unfit")  # gpuready itself ended it
