@@ -53,6 +53,7 @@ def test_a_watchdog_that_names_no_collective_is_no_cause_and_one_that_does_is_a_
 
 WAITED = (
     "srun: Job step creation temporarily disabled, retrying (Requested nodes are busy)\nsrun: Step created for StepId=70.1\n",
+    "srun: error: Unable to confirm allocation for job 72: Socket timed out on send/recv operation\nsrun: job 72 has been allocated resources\n",
     "sbatch: error: Batch job submission failed: Requested partition configuration not available now\nsalloc: Granted job allocation 71\n",
 )
 
@@ -65,7 +66,8 @@ def test_an_allocation_that_was_granted_in_the_end_is_no_cause(waited):
 
 
 def test_an_allocation_that_was_never_granted_is_the_cause():
-    assert diagnose("srun: error: Unable to allocate resources: Requested nodes are busy\n").cause == "no-free-gpu"
+    for refused in ("Unable to allocate resources", "Unable to create step for job 73"):
+        assert diagnose(f"srun: error: {refused}: Requested nodes are busy\n").cause == "no-free-gpu"
 
 
 SERVED = (
