@@ -23,10 +23,7 @@ MAX_CODE_FILES = 80
 SearchedCode = tuple[re.Pattern[str], tuple[str, ...]]
 """What is looked for in the code of a release, and the ends of the files that may have it."""
 IMPORTS_TORCH = re.compile(r"^[ \t]*(?:import|from)[ \t]+torch\b", re.M), (".py",)
-COMPILES_CUDA = (
-    re.compile(r"\bCUDAExtension\b|(?:LANGUAGES|language\()[^)]{0,80}\bCUDA\b"),
-    ("/setup.py", "/CMakeLists.txt"),
-)
+COMPILES_CUDA = re.compile(r"\bCUDAExtension\b|(?i:language)[^)]{0,80}\bCUDA\b"), ("/setup.py", "/CMakeLists.txt")
 MAX_SECONDS = 60.0
 """For all of one release: a server that sends a letter now and then is never late with the next one."""
 _TAIL_BYTES = 1 << 16
