@@ -66,8 +66,9 @@ def test_an_allocation_that_was_granted_in_the_end_is_no_cause(waited):
 
 
 def test_an_allocation_that_was_never_granted_is_the_cause():
-    for refused in ("Unable to allocate resources", "Unable to create step for job 73"):
-        assert diagnose(f"srun: error: {refused}: Requested nodes are busy\n").cause == "no-free-gpu"
+    for refused, is_sure in (("Unable to allocate resources", True), ("Unable to create step for job 73", False)):
+        found = diagnose(f"srun: error: {refused}: Requested nodes are busy\n")
+        assert (found.cause, found.confidence >= 0.8) == ("no-free-gpu", is_sure)  # other steps may hold the job's GPUs
 
 
 SERVED = (
