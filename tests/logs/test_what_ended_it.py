@@ -351,3 +351,26 @@ terminate called after throwing an instance of 'c10::DistBackendError'
 """
     found = diagnose_logs([[log.encode()]], look=False)
     assert (found.cause, found.confidence) == ("hub-gated-repo", 0.95)
+
+
+WAITED = "[rank{}]:[E120 04:10:25.0 ProcessGroupNCCL.cpp:632] [Rank {}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=25095, OpType=ALLREDUCE, NumelIn=9, NumelOut=9, Timeout(ms)=600000) ran for 600086 milliseconds before timing out.\n"
+FIRST = "Root Cause (first observed failure):\n[0]:\n  time      : 2025-01-20_04:10:30\n  host      : node-62\n  rank      : 1 (local_rank: 1)\n  exitcode  : {} (pid: 76344)\n"
+
+
+@pytest.mark.parametrize(
+    ("waited", "code", "cause"),
+    [
+        (0, 1, ""),  # rank 1 failed by itself: rank 0 only waited for it
+        (0, -6, "nccl-hang-hardware-specific"),
+        (1, 1, "nccl-hang-hardware-specific"),
+    ],
+)
+def test_who_waited_for_a_rank_that_failed_by_itself_tells_no_cause(waited: int, code: int, cause: str) -> None:
+    assert diagnose(WAITED.format(waited, waited) + FIRST.format(code)).cause == cause
+
+
+def test_what_follows_does_not_move_the_headline_of_an_unknown_end() -> None:
+    short = "loading the widget, this may take a while\n"
+    alone, followed = diagnose(short), diagnose(short + WAITED.format(0, 0) + FIRST.format(1))
+    assert (alone.verdict, alone.says) == (followed.verdict, followed.says) == ("unknown", "the log shows no known cause")
+    assert alone.so != followed.so

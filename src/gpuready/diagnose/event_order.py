@@ -45,8 +45,8 @@ def _is_device_error(failure: LoggedException) -> bool:
     return words.startswith(_DEVICE_ERRORS) or "cuda error" in words
 
 
-OWN_SIGNALS = (-11, 139, -7, 135, -9, 137, -4, 132)
-"""Signals by which a process ends before others wait for it; a watchdog ends its own by SIGABRT."""
+OWN_SIGNALS, ABORTED = (-11, 139, -7, 135, -9, 137, -4, 132), (-6, 134)
+"""Signals by which a process ends before others wait for it, and SIGABRT, by which a watchdog ends its own."""
 
 
 def _is_mild(line: LogLine) -> bool:
@@ -111,7 +111,14 @@ class EventOrder:
         }
         before = {place for place in before if place[0] not in self._reports}
         is_wait = all(says_waited(match.line.folded_text) for match in suspect.seen)
+        if is_wait and self._failed_by_itself({match.line.rank for match in suspect.seen}):
+            return True
         return any(end < at and where == source for end, where in (*self._own_ends(is_wait), *before))
+
+    def _failed_by_itself(self, waited: set[int | None]) -> bool:
+        """Whether the first to fail was another rank than those that waited, and no watchdog aborted it."""
+        ends = (end for end in self.first_exits if end.rank is not None and end.code not in (None, 0, *ABORTED))
+        return any(end.rank not in waited for end in ends)
 
     def tells_end(self, suspect: CauseSuspect, by_itself: bool = False) -> bool:
         """Whether a suspect is of an exception that ended a process, or (not ``by_itself``) of what was written before it; true where there is none."""

@@ -26,12 +26,12 @@ def describe_no_cause(summary: LogSummary, order: EventOrder) -> tuple[Diagnosis
         says = "the log ends normally or with progress, and shows no failure"
         return Diagnosis("healthy", HEALTHY, says=says, confidence=0.9), None
     telling = find_telling_line(summary, order)
-    says = "the log shows neither a failure nor progress at its end"
+    so = "it shows neither a failure nor progress at its end"
     if order.has_failed and (telling is None or not order.is_own_complaint(telling)):
-        says = "the run failed, but the log does not show why"
+        so = "the run failed, but the log does not tell why"
     elif telling is not None and is_complaint_line(summary.lines[telling]):
-        says = "the log has errors, but no known cause matches"
-    return Diagnosis("unknown", says=says), telling
+        so = "it has errors, but none of a known kind"
+    return Diagnosis("unknown", says="the log shows no known cause", so=so), telling
 
 
 def add_failure_facts(diagnosis: Diagnosis, summary: LogSummary, order: EventOrder) -> Diagnosis:

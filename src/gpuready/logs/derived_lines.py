@@ -94,11 +94,8 @@ def _detect_slowdown(lines: Sequence[LogLine]) -> list[LogLine]:
 
 
 def _extract_series(lines: Sequence[LogLine], pattern: LazyRegex, sense: int) -> list[tuple[LogLine, float]]:
-    found = []
-    for line in lines:
-        if (match := pattern.search(line.text)) and (value := parse_number(match[1])):
-            found.append((line, value if sense > 0 else 1.0 / value))
-    return found
+    told = ((line, parse_number(match[1])) for line in lines if (match := pattern.search(line.text)))
+    return [(line, value if sense > 0 else 1.0 / value) for line, value in told if value]
 
 
 def _find_fall(series: Sequence[tuple[LogLine, float]]) -> tuple[LogLine, float] | None:
@@ -193,13 +190,9 @@ def _read_losses(lines: Sequence[LogLine]) -> list[tuple[LogLine, bool]]:
 
 def _read_scales(lines: Sequence[LogLine]) -> list[tuple[LogLine, bool]]:
     """Every line in which a loss scale is reduced, and whether to 1 or less: ``loss scale: 1, reducing to 1``."""
-    found = []
-    for line in lines:
-        if "scale" in line.text and (match := _SCALE.search(line.text[:MAX_TEXT])):
-            value = parse_number(match[1])
-            if value is not None:
-                found.append((line, value <= 1))
-    return found
+    told = ((line, _SCALE.search(line.text[:MAX_TEXT])) for line in lines if "scale" in line.text)
+    values = ((line, parse_number(match[1])) for line, match in told if match)
+    return [(line, value <= 1) for line, value in values if value is not None]
 
 
 def _last_streak(values: Sequence[tuple[LogLine, bool]]) -> list[LogLine]:
