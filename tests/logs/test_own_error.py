@@ -256,3 +256,40 @@ def test_a_killed_command_is_named_by_its_program(command, name):
         diagnose(f"run.sh: line 7: 4242 Killed                  {command}\n").says
         == f"the host ran out of memory{name}"
     )
+
+
+def test_what_stops_a_build_follows_from_the_compilers_error():
+    found = diagnose(f"{REFUSED.format('103')}\nmake: *** [Makefile:10: drv] Error 1\n")
+    assert (found.cause, found.confidence) == ("toolkit-too-old-for-arch", 0.95)
+
+
+@pytest.mark.parametrize(
+    ("where", "symbol", "is_mixed"),
+    [
+        ("torch/lib/libwarp.so", "_ZN2at6EmptyE", False),
+        ("torch/lib/libc10_woven.so", "_ZTIN3c104TypeE", True),
+        ("torch/_C.cpython-99.so", "_ZN5torch3jit5ValueE", True),
+        ("torch/_C.so", "_ZN3MPI8Datatype4FreeEv", False),  # not torch's: another library is not loaded
+        ("weave/_C.so", "_ZN5torch3jit5ValueE", False),
+    ],
+)
+def test_two_builds_of_torch_are_told_from_an_extension_of_another_one(where, symbol, is_mixed):
+    found = diagnose(f"ImportError: {SITE}/{where}: undefined symbol: {symbol}\n")
+    assert found.cause == "ext-abi-mismatch"
+    assert ("two builds of torch are mixed" in found.says) == is_mixed == ("remove every build" in str(found.fix))
+
+
+@pytest.mark.parametrize(
+    ("words", "cause", "is_sure"),
+    [
+        ("RuntimeError: Rank 3 is running inconsistent collective: Print(OpType=ALLGATHER, TensorShape=[4])", "collective-mismatch", False),
+        ("MisconfigurationException: You requested gpu: [0, 1]\n But your machine only has: [0]", "invalid-device-ordinal", False),
+        ("[ 7.1] NVRM: The NVIDIA probe routine was not called for 3 device(s).", "driver-not-loaded", False),
+        ("RuntimeError: Version mismatch: The cluster was started with:\n    Ray: 2.9.3\n    Python: 3.10.13", "ray-version-incompatible", True),
+        ("Could not load library libcusolver.so.99. Error: libcusolver.so.99: cannot open shared object file: No such file", "cuda-library-missing", True),
+        ("RuntimeError: Weaver required to use loom.", "missing-python-package", False),
+    ],
+)  # fmt: skip
+def test_a_cause_is_sure_where_its_words_leave_no_other(words, cause, is_sure):
+    found = diagnose(f"{words}\n")
+    assert (found.cause, found.confidence >= 0.8) == (cause, is_sure)

@@ -372,5 +372,7 @@ def test_who_waited_for_a_rank_that_failed_by_itself_tells_no_cause(waited: int,
 def test_what_follows_does_not_move_the_headline_of_an_unknown_end() -> None:
     short = "loading the widget, this may take a while\n"
     alone, followed = diagnose(short), diagnose(short + WAITED.format(0, 0) + FIRST.format(1))
-    assert (alone.verdict, alone.says) == (followed.verdict, followed.says) == ("unknown", "the log shows no known cause")
+    assert (
+        (alone.verdict, alone.says) == (followed.verdict, followed.says) == ("unknown", "the log shows no known cause")
+    )
     assert alone.so != followed.so

@@ -29,6 +29,7 @@ _LAUNCHER_EXCEPTIONS = (
     "childfailederror", "calledprocesserror", "processraisedexception", "processexitedexception", "remotetraceback", "_remotetraceback",
     "exceptiongroup", "baseexceptiongroup",
 )  # fmt: skip
+_BUILDERS, _STOPPED_BUILDS = ("compiler::", "linker::", "cmake::"), ("ninja::stopped", "make::error")
 _ENVIRONMENT_EXCEPTIONS = ("modulenotfounderror", "importerror", "oserror", "permissionerror", "connectionerror", "outofmemoryerror", "distbackenderror",
                 "distnetworkerror", "diststoreerror", "connectionrefusederror", "timeouterror", "acceleratorerror", "rayactorerror")  # fmt: skip
 """Exceptions that are not necessarily the program's own fault."""
@@ -229,7 +230,9 @@ class EventOrder:
             later = self.summary.failures[number + 1 : number + 2]
             is_copy = failure.message.startswith("Caught ") and any(f.short_type == failure.short_type for f in later)
             is_of_ray = failure.type.partition("(")[0].lower().endswith("raytaskerror")
-            if failure.short_type.lower() in _LAUNCHER_EXCEPTIONS or is_of_ray or is_copy or is_aborted:
+            is_stopped = failure.type in _STOPPED_BUILDS or failure.message.startswith("Error compiling objects for")
+            is_stopped &= any(f.type.startswith(_BUILDERS) for f in self.summary.failures[:number])
+            if failure.short_type.lower() in _LAUNCHER_EXCEPTIONS or is_of_ray or is_copy or is_aborted or is_stopped:
                 found.add(number)
         return found
 

@@ -6,6 +6,7 @@ No line of a log can forge one: the place of a log line is never ``derived``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 
 from gpuready.logs.conditions import parse_number
 from gpuready.logs.flight_recorder import Standstill
@@ -197,9 +198,5 @@ def _read_scales(lines: Sequence[LogLine]) -> list[tuple[LogLine, bool]]:
 
 def _last_streak(values: Sequence[tuple[LogLine, bool]]) -> list[LogLine]:
     """The last lines, of one log, of which all are bad."""
-    streak: list[LogLine] = []
-    for line, is_bad in reversed(values):
-        if not is_bad or (streak and line.source != streak[-1].source):
-            break
-        streak.append(line)
-    return streak[::-1]
+    bad = takewhile(lambda value: value[1] and value[0].source == values[-1][0].source, reversed(values))
+    return [line for line, _ in bad][::-1]
