@@ -132,7 +132,7 @@ class ReleaseReader:
             return row | {"source_only": True}
         torch, extra = find_torch_pin(metadata)
         if torch:
-            row["torch"] = torch
+            row |= {"torch": torch} | ({"torch_extra": extra} if extra == "torch" and "<" in torch else {})
         if not any(file.pure for file in files):
             row |= read_wheel_systems(files)
         missing = self.find_gaps(metadata, name, extra)

@@ -7,7 +7,7 @@ from gpuready.catalog import catalog_date
 from gpuready.catalog.packages import find_package, find_releases_around, linked_cuda_major
 from gpuready.catalog.releases import find_release, list_releases
 from gpuready.contracts import covers_version, is_borrowed
-from gpuready.contracts.pins import merge_metadata_pins, normalize_specifier, soften_borrowed_needs
+from gpuready.contracts.pins import loosen_pin, merge_metadata_pins, normalize_specifier, soften_borrowed_needs
 from gpuready.model import Capability, Contract, Requirement
 from gpuready.model.versions import satisfies_specifier
 
@@ -61,7 +61,9 @@ def describe_unknown_release(contract: Contract) -> str:
 
 def _stated_needs(row: Mapping[str, Any], cite: str) -> list[Requirement]:
     wants = {"python.version": row.get("requires_python"), "package.torch": row.get("torch")}
-    return [Requirement(key, normalize_specifier(want), "", "required", cite) for key, want in wants.items() if want]
+    needs = [Requirement(key, normalize_specifier(want), "", "required", cite) for key, want in wants.items() if want]
+    is_loose = row.get("torch_extra") == "torch"
+    return [one for need in needs for one in (loosen_pin(need) if is_loose and need.key == "package.torch" else [need])]
 
 
 def _join_needs(needs: Iterable[Requirement]) -> list[Requirement]:

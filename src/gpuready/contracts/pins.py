@@ -155,8 +155,17 @@ def _pins_behind_extras(contract: Contract, pins: Sequence[Requirement]) -> list
     for key, found in behind.items():
         own = [pin for pin in found if wanted_words(pin.when) == [key.removeprefix("package.")]]
         if len({pin.want for pin in own or found}) == 1:
-            chosen.append((own or found)[0].replace(when=""))
+            pin = (own or found)[0].replace(when="")
+            chosen += loosen_pin(pin) if own else [pin]
     return chosen
+
+
+def loosen_pin(pin: Requirement) -> list[Requirement]:
+    """Return a pin behind the extra of its own package as a floor, and its upper bound as advice: an install without the extra is not held to it."""
+    clauses = pin.want.split(",")
+    upper = ",".join(one for one in clauses if one.startswith("<"))
+    floor = ",".join(one for one in clauses if not one.startswith("<")) or "*"
+    return [pin.replace(want=floor), *([pin.replace(want=upper, level="recommended")] if upper else [])]
 
 
 def _is_in_metadata(need: Requirement, replaced: set[str], extras: set[str] | None) -> bool:

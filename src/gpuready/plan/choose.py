@@ -189,6 +189,12 @@ def best_choice(space: SearchSpace, choices: Sequence[Choice]) -> Choice:
     """
     if find_kernel(space.contract.distribution):
         choices = [one for one in choices if _has_own_wheel(space, one)] or choices
+    advice = [
+        need.want
+        for need in space.contract.requirements_for("package.torch")
+        if need.level == "recommended" and not need.when
+    ]
+    choices = [one for one in choices if all(may_meet_want(want, one[0].version) for want in advice)] or choices
     of_its_time = [build for build, _ in choices if release_day(build) <= space.until]
     newest = (of_its_time or [build for build, _ in choices[-1 if space.until else 0 :]])[0].version
     same = [choice for choice in choices if choice[0].version == newest]

@@ -70,7 +70,7 @@ def format_requirement(package: str, want: str) -> str:
 
 def install_packages_step(facts: Facts, contract: Contract, wants: Mapping[str, str]) -> FixStep:
     """Return one step that installs these packages at these versions, with torch as a specific build."""
-    build = choose_torch_build(facts, contract) if "torch" in wants else None
+    build = choose_torch_build(facts, contract, wants["torch"]) if "torch" in wants else None
     others = [format_requirement(name, want) for name, want in wants.items() if not (build and name == "torch")]
     flags, note = _build_flags(wants)
     if build is None:
@@ -100,9 +100,9 @@ def replace_torch_step(facts: Facts, contract: Contract) -> FixStep | None:
     return install_packages_step(facts, contract, {"torch": "*"}) if choose_torch_build(facts, contract) else None
 
 
-def choose_torch_build(facts: Facts, contract: Contract) -> TorchBuild | None:
-    """Choose a torch inside the contract's pins, for this Python, driver and GPUs."""
-    return next((build for build in _candidate_builds(facts, contract) if _build_runs_here(facts, build)), None)
+def choose_torch_build(facts: Facts, contract: Contract, want: str = "*") -> TorchBuild | None:
+    """Choose a torch inside the contract's pins and ``want``, for this Python, driver and GPUs."""
+    return next((build for build in _candidate_builds(facts, contract, want) if _build_runs_here(facts, build)), None)
 
 
 def _build_runs_here(facts: Facts, build: TorchBuild) -> bool:
@@ -120,10 +120,11 @@ def _build_runs_here(facts: Facts, build: TorchBuild) -> bool:
     return all(catalogue.covers_capability(build.arch, capability, build.cuda)[0] for capability in own_capabilities)
 
 
-def _candidate_builds(facts: Facts, contract: Contract) -> Iterator[TorchBuild]:
+def _candidate_builds(facts: Facts, contract: Contract, want: str) -> Iterator[TorchBuild]:
     """Yield builds inside the pins: installed release first, then newest; PyPI builds before others."""
     machine = facts.value_if_known("os.arch") or "x86_64"
     pins, cudas = (required_pins(facts, contract, "package.torch"), required_pins(facts, contract, "torch.cuda"))
+    pins += [want] if want != "*" and "|" not in want else []
     cudas += [f"=={major}.*"] if (major := find_wheel_cuda(contract)) else []
     for release in _releases_by_preference(facts):
         if all(versions.satisfies_specifier(release, pin) for pin in pins):

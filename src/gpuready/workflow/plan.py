@@ -342,7 +342,7 @@ def _choose_plan(
 def _is_about(contract: Contract, conflict: PlanConflict) -> bool:
     """Whether a conflict is about what a release itself asks for or has code for, so that another one may differ."""
     name = contract.distribution or contract.framework
-    cited = any(f"of {name} " in need.cite for need in conflict.needs)
+    cited = any(f"of {name} " in need.cite or need.key == f"package.{name}" for need in conflict.needs)
     return cited or any(fact.key == f"package.{name}" for fact in conflict.facts)
 
 

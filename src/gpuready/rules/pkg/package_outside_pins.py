@@ -41,7 +41,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     pins = {name: ",".join(n.want for n in outside if n.key == f"package.{name}") for name in names}
     is_error = contract_needs.worst_need_severity(outside) == "error"
     return make_finding(
-        _describe_outside_pins(facts, contract, names, pins),
+        _describe_outside_pins(facts, contract, names, pins, is_error),
         found=tuple(facts.fact(f"package.{name}") for name in names),
         needs=tuple(outside),
         so=_pins_consequence(contract, names, is_error),
@@ -63,14 +63,17 @@ def _is_known_absent(facts: Facts, key: str) -> bool:
     return not fact.gap and fact.value is None
 
 
-def _describe_outside_pins(facts: Facts, contract: Contract, names: list[str], pins: dict[str, str]) -> str:
+def _describe_outside_pins(
+    facts: Facts, contract: Contract, names: list[str], pins: dict[str, str], is_error: bool
+) -> str:
     installed = [f"{name} {facts.value(f'package.{name}')}" for name in names]
     if names == [contract.distribution]:
         return f"{installed[0]} is installed, {pins[names[0]].removeprefix('==').removesuffix('.*')} was asked for"
     if len(installed) > MAX_NAMES:
         return f"{len(installed)} packages have versions that {contract.name} does not accept"
     verb = "is" if len(installed) == 1 else "are"
-    return f"{visible_gpus.join_names(installed)} {verb} incompatible with {contract.name}"
+    relation = "incompatible with" if is_error else "outside what is recommended for"
+    return f"{visible_gpus.join_names(installed)} {verb} {relation} {contract.name}"
 
 
 def _pins_consequence(contract: Contract, names: list[str], is_error: bool) -> str:
