@@ -55,6 +55,8 @@ STAR = re.compile(r"^([ \t]*)from\s+(\S+)\s+import\s+\*", re.M)
 IMPORT = re.compile(r"^(?:from[ \t]+(\S+)[ \t]+import[ \t]+(\([^)]*\)|(?:[^\n\\]|\\\n)*)|import[ \t]+([^\n;]+))", re.M)
 LONG_STRING = re.compile(r"(?s)(\"{3}|'{3}).*?\1")
 COMMENT = re.compile(r"#[^\n]*")
+BASES = re.compile(r"^class .*", re.M)
+USE = re.compile(r"(?<![\w.])(\w+)\.([A-Za-z_]\w*)")
 WITH_TORCH = re.compile(r"^if is_torch_(?:elastic_compatible|available)\(\):\n((?:[ \t]+.*\n|\n)+)", re.M)
 ALL = re.compile(r"__all__\s*\+?=\s*[\[(]([^\])]*)[\])]")
 NUMPY_USER, NUMPY_TWO = re.compile(re.escape(USES_NUMPY)), re.compile(re.escape(KNOWS_NUMPY_TWO))
@@ -343,7 +345,7 @@ def _walk_imports(release: Release, start: str) -> Iterator[tuple[str, str, str]
 
 @lru_cache(1 << 14)
 def _top_imports(text: str, folder: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """The imports of a file outside of try, with, functions and if, but for that of torch."""
+    """The imports of a file outside of try, with, functions and if, but for that of torch, and its classes' bases: ``class X(pa.Y)``."""
     text = WITH_TORCH.sub(lambda block: textwrap.dedent(block[1]), COMMENT.sub("", LONG_STRING.sub("''", text)))
     found: list[tuple[str, tuple[str, ...]]] = []
     for source, names, plain in IMPORT.findall(text):
@@ -351,6 +353,10 @@ def _top_imports(text: str, folder: str) -> tuple[tuple[str, tuple[str, ...]], .
         found += (
             [(_absolute(source, folder), tuple(w for w in words if w != "*"))] if source else [(w, ()) for w in words]
         )
+    aliases = (one.split() for _, _, plain in IMPORT.findall(text) for one in plain.split(","))
+    for module, alias in ((words[0], words[-1]) for words in aliases if words):
+        used = [USE.findall(line) for line in BASES.findall(text) if f"{alias}." in line]
+        found += [(module, tuple({name for one in used for of, name in one if of == alias}))] if any(used) else []
     return tuple(found)
 
 

@@ -219,3 +219,11 @@ def test_a_requirement_is_read_as_packaging_reads_it(text, environment):
     assert (found.name, found.applies) == (canonicalize_name(known.name), bool(without or (extra and within)))
     assert {c.strip() for c in found.specifier.split(",") if c} == {str(c) for c in known.specifier}
     assert not extra or not without
+
+
+def test_an_upper_bound_behind_the_extra_of_its_own_name_advises_and_the_floor_holds(contract):
+    pinned = merge_metadata_pins(
+        contract, "1.9", ["reel>=2", 'torch<2.7,>=2.1; extra == "torch"', 'torch<2.7,>=2.1; extra == "all"'], None
+    )
+    found = {(n.want, n.level) for n in pinned.requirements_for("package.torch") if not n.when}
+    assert found == {(">=2.1", "required"), ("<2.7", "optional")}

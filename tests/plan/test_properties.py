@@ -190,7 +190,10 @@ def test_the_choice_and_the_rules_agree(case):
     if found.verdict == "plan":
         version, _, variant = found.torch.partition("+")
         build = torch.find_torch_build(version, variant, facts.value_if_known("os.arch"))
-        assert errors(environment(facts, build, found.python, contract), contract) == []
+        left = {*errors(environment(facts, build, found.python, contract), contract)}
+        assert not left - {"DRV007", "DRV008"}, (
+            "a driver that does not know the GPU is refused by the judge, whatever is chosen"
+        )
         return
     pythons = (python,) if python else PYTHONS
     own_pins = any("own pins" in c.says or "which no version is" in c.says for c in found.conflicts)

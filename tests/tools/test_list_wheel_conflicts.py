@@ -69,3 +69,9 @@ def test_rows_are_of_what_runs_at_import_and_of_names_that_another_release_has(m
         ("trl>=2.0,<=2.0", "transformers<5.0", "trl.trainer.sft_trainer"),
     ]
     assert rows[0]["why"].startswith("peft.base imports transformers.Gone, which transformers>=5.0 does not have")
+
+
+def test_a_base_of_a_class_counts_as_imported_and_what_a_function_uses_does_not():
+    text = "import pyarrow as pa\n\nclass Wide(pa.PyExtensionType):\n    def go(self):\n        return pa.later\n"
+    (_, plain), (module, used) = list_wheel_conflicts._top_imports(text, "datasets")
+    assert (plain, module, used) == ((), "pyarrow", ("PyExtensionType",))

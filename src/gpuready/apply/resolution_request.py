@@ -38,6 +38,7 @@ class ResolutionRequest(Record):
     allowed: tuple[str, ...] = ()  # lookalikes that the contract itself requires
     notes: tuple[str, ...] = ()
     until: str = ""  # no release after this day, but of packages that have an index of their own
+    ageless: tuple[str, ...] = ()  # nor of these
 
     def format_project(self) -> str:
         """Format the request as a pyproject.toml."""
@@ -70,7 +71,8 @@ class ResolutionRequest(Record):
             flags += ["--python-platform", self.platform]
         if self.until:
             flags += ["--exclude-newer", self.until]
-            flags += [word for name in sorted(self.sources) for word in ("--exclude-newer-package", f"{name}=false")]
+            of_any_day = sorted({*self.sources, *self.ageless})
+            flags += [word for name in of_any_day for word in ("--exclude-newer-package", f"{name}=false")]
         return tuple(flags)
 
 
@@ -137,6 +139,7 @@ def make_resolution_request(
         allowed=tuple(sorted(collector.required_names())),
         notes=tuple(notes),
         until=str(plan.options.get("until") or ""),
+        ageless=tuple(plan.options.get("ageless") or ()),
     )
 
 

@@ -33,6 +33,10 @@ CHECK_DEADLINE = 60.0
 """How long a check waits for one resolution, in seconds."""
 
 
+MAX_AGELESS = 4
+"""Of how many packages without a file of its time those of any age are taken, before the time of all is forgotten."""
+
+
 def resolve_plan(
     host: HostAccess,
     plan: Plan,
@@ -304,10 +308,16 @@ class _PlanResolver:
         return bool(more)
 
     def forget_age(self, answer: uv_output.InconclusiveResolution) -> bool:
-        """Ask for packages of any age where one of that time is missing, as in a mirror that does not say the day of a file."""
-        is_bound = bool(self.plan.options.get("until")) and answer.cause is not None and answer.cause.kind == "missing"
-        if is_bound:
-            self.plan = self.plan.replace(options={k: v for k, v in self.plan.options.items() if k != "until"})
+        """Ask for packages of any age that lack a file of that time; for all, where many do, as in a mirror that does not say the day of a file."""
+        options = self.plan.options
+        is_bound = bool(options.get("until")) and answer.cause is not None and answer.cause.kind == "missing"
+        lacking = answer.cause.names if answer.cause else ()
+        ageless = sorted({*options.get("ageless", ()), *lacking})
+        if is_bound and len(options.get("ageless", ())) < len(ageless) <= MAX_AGELESS:
+            self.plan = self.plan.replace(options=options | {"ageless": ageless})
+            self.notes.append(f"taken though newer than its time: {' and '.join(lacking)}")
+        elif is_bound:
+            self.plan = self.plan.replace(options={k: v for k, v in options.items() if k not in ("until", "ageless")})
             self.notes.append(f"packages of any age were taken: {answer.why}")
         return is_bound
 

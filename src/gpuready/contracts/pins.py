@@ -165,7 +165,7 @@ def loosen_pin(pin: Requirement) -> list[Requirement]:
     clauses = pin.want.split(",")
     upper = ",".join(one for one in clauses if one.startswith("<"))
     floor = ",".join(one for one in clauses if not one.startswith("<")) or "*"
-    return [pin.replace(want=floor), *([pin.replace(want=upper, level="recommended")] if upper else [])]
+    return [pin.replace(want=floor), *([pin.replace(want=upper, level="optional")] if upper else [])]
 
 
 def _is_in_metadata(need: Requirement, replaced: set[str], extras: set[str] | None) -> bool:

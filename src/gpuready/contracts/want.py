@@ -37,7 +37,13 @@ def value_meets_want(want: str, value: Any) -> bool:
 
 
 def may_meet_want(want: str, value: Any) -> bool:
-    """Return whether a value meets a want; True where the two cannot be compared, which rules out nothing."""
+    """Return whether a value meets a want; True where the two cannot be compared, which rules out nothing.
+
+    ``~=3.8.0`` is any release of 3.8.
+    """
+    if str(value).startswith("~="):
+        is_exact = want.startswith("==") and not want.endswith("*")
+        return may_meet_want(value, want[2:]) if is_exact else may_meet_want(want, value[2:])
     try:
         return value_meets_want(want, value)
     except ValueError:

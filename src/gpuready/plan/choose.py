@@ -189,11 +189,7 @@ def best_choice(space: SearchSpace, choices: Sequence[Choice]) -> Choice:
     """
     if find_kernel(space.contract.distribution):
         choices = [one for one in choices if _has_own_wheel(space, one)] or choices
-    advice = [
-        need.want
-        for need in space.contract.requirements_for("package.torch")
-        if need.level == "recommended" and not need.when
-    ]
+    advice = [n.want for n in space.contract.requirements_for("package.torch") if n.level != "required" and not n.when]
     choices = [one for one in choices if all(may_meet_want(want, one[0].version) for want in advice)] or choices
     of_its_time = [build for build, _ in choices if release_day(build) <= space.until]
     newest = (of_its_time or [build for build, _ in choices[-1 if space.until else 0 :]])[0].version
@@ -255,6 +251,9 @@ def _plan_kernels_here(
     return plan_kernels(space.platform.facts_with_build(build), space.contract, build, python, wanted)
 
 
+UV_GLIBC_MINORS = (17, 28, *range(31, 41))
+"""Those of ``uv pip compile --python-platform``: x86_64-manylinux_2_17 to x86_64-manylinux_2_40."""
+
 # -- the rest -------------------------------------------------------------------------------------------
 
 
@@ -264,8 +263,13 @@ def _resolver_platform(space: SearchSpace, build: TorchBuild) -> str:
     if system in OTHER_PLATFORMS:
         return f"{'x86_64' if build.machine == 'x86_64' else 'aarch64'}-{OTHER_PLATFORMS[system]}"
     glibc = space.platform.facts.value_if_known("os.glibc") or ASSUMED_GLIBC
-    major, minor = versions.major_minor(str(glibc))
-    return f"{build.machine}-manylinux_{major}_{minor}"
+    return f"{build.machine}-manylinux_2_{newest_known_minor(str(glibc))}"
+
+
+def newest_known_minor(glibc: str) -> int:
+    """Return the newest glibc 2.x that uv has a platform for, up to the one that is there: 2.27 -> 17."""
+    known = (minor for minor in UV_GLIBC_MINORS if versions.compare_versions(f"2.{minor}", glibc) <= 0)
+    return int(max([17, *known]))
 
 
 def _list_rejected_builds(space: SearchSpace, winner: TorchBuild, python: str) -> tuple[RejectedChoice, ...]:

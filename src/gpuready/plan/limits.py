@@ -15,7 +15,6 @@ from gpuready.catalog.proofs import proofs_for_capability
 from gpuready.catalog.torch import TorchBuild
 from gpuready.contracts import want as wanting
 from gpuready.contracts.catalogued_release import METADATA_ONLY_NOTE
-from gpuready.contracts.pin_conflicts import contradicting_needs, is_installed_by_image_alone
 from gpuready.model import Contract, Facts, Requirement, versions
 from gpuready.plan import torch_packages
 from gpuready.plan.platform import (
@@ -50,12 +49,7 @@ def list_limits(platform: PlanPlatform, contract: Contract, request: PlanRequest
     by_platform, by_contract = [*_platform_limits(platform, contract)], [*_contract_limits(platform, contract)]
     is_rocm = platform.device == "rocm"  # pins are those of builds for CUDA: they are not what is wrong
     limit_list = [*_user_limits(request), *(by_platform + by_contract if is_rocm else by_contract + by_platform)]
-    limit_list += [
-        *_contradicting_pin_limits(platform, contract),
-        *_python_tag_limits(),
-        *_glibc_limits(platform.facts),
-        *_macos_limits(platform.facts),
-    ]
+    limit_list += [*_python_tag_limits(), *_glibc_limits(platform.facts), *_macos_limits(platform.facts)]
     if platform.device == "rocm":
         limit_list += _rocm_limits(platform.facts)
     if not platform.cpu:
@@ -156,23 +150,6 @@ def _format_fact_value(value: object) -> str:
 def _machine_value_text(facts: Facts, key: str) -> str:
     value = visible_gpu_values(facts, key) if key.startswith("gpu.") else facts.value_if_known(key)
     return f", and this machine has {_format_fact_value(value)}"
-
-
-def _contradicting_pin_limits(platform: PlanPlatform, contract: Contract) -> Iterator[Limit]:
-    """Yield a limit for two pins of one contract that no version satisfies."""
-    if not platform.cpu and is_installed_by_image_alone(contract, platform.facts.value_if_known("os.arch")):
-        return
-    for pairs in contradicting_needs(contract):
-        for a, b in pairs:
-            package = a.key.removeprefix("package.")
-            says = f"{contract.name} asks for {package} {a.want} and for {package} {b.want}, which no version is"
-
-            def fails(
-                build: TorchBuild, python: str, both: tuple[Requirement, Requirement] = (a, b), says: str = says
-            ) -> str:
-                return says if all(platform.condition_holds(n.when, build, python) for n in both) else ""
-
-            yield Limit(f"own pins on {package}", says, fails, (), (a, b), axes=limit_axes("", a.when, b.when))
 
 
 # -- the machine ----------------------------------------------------------------------------------------
@@ -385,26 +362,3 @@ def _driver_limits(facts: Facts) -> Iterator[Limit]:
     need = Requirement("driver.version", f">={floor}" if floor else "*", cite=toolkits.minimum_driver("13.0")[1])
     says = f"driver {driver} starts programs of CUDA {cuda} and of other minors of its major, no newer ones"
     yield Limit("driver", says, fails, (fact,), (need,), need.cite)
-    yield from _driver_branch_limits(facts, str(driver))
-
-
-def _driver_branch_limits(facts: Facts, driver: str) -> Iterator[Limit]:
-    """Yield limits where the driver is too old or too new for a GPU."""
-    memory = facts.fact("gpu.memory")
-    if memory.value and memory.how == "read":
-        return  # memory was read, so the driver supports these GPUs
-    fact = (facts.fact("driver.version"), facts.fact("gpu.capability"))
-    for capability in dict.fromkeys(map(str, visible_gpu_values(facts, "gpu.capability"))):
-        first, says_first = toolkits.first_driver_branch(capability, facts.value_if_known("os.system"))
-        last, says_last = toolkits.last_driver_branch(capability)
-        branch = versions.major_version(driver)
-        if first is not None and branch < first:
-            why = f"driver {driver} is older than GPUs of capability {capability}, which it does not know"
-            yield Limit("driver of gpu", why, _always_fails(why), fact, (_driver_need(f">={first}", says_first),))
-        if last is not None and branch > last:
-            why = f"driver {driver} no longer drives GPUs of capability {capability}"
-            yield Limit("driver of gpu", why, _always_fails(why), fact, (_driver_need(f"<{last + 1}", says_last),))
-
-
-def _driver_need(want: str, cite: object) -> Requirement:
-    return Requirement("driver.version", want, cite=str(cite[0] if isinstance(cite, (list, tuple)) else cite))

@@ -158,7 +158,9 @@ class PlanPlatform:
             return python
         if key in ("cudnn.version", "nccl.version"):
             return (build.cudnn if key.startswith("cudnn") else build.nccl) or self.NOT_KNOWN
-        if key in ("package.torchvision", "package.torchaudio", "package.triton"):
+        if key == "package.triton":
+            return (torches.find_torch_release(build.version) or {}).get("triton") or self.NOT_KNOWN
+        if key in ("package.torchvision", "package.torchaudio"):
             return companion_version(build, key.removeprefix("package.")) or self.NOT_KNOWN
         if key.startswith(("torch.", "package.torch")):
             return self.facts_with_build(build).value(key) if key in self.facts_with_build(build) else self.NOT_KNOWN

@@ -109,7 +109,8 @@ def _framework_steps(plan: Plan, contract: Contract, folder: str) -> list[FixSte
     if name in TORCH_FAMILY or any(k.package == name and k.how in ("release", "build") for k in plan.kernels):
         return []  # its own step installs it
     added = () if plan.lock else plan.options.get("additions", ())  # a lock has them
-    until = ("--exclude-newer", plan.options["until"]) if plan.options.get("until") else ()
+    until = ["--exclude-newer", plan.options["until"]] if plan.options.get("until") else []
+    until += [word for one in plan.options.get("ageless", ()) for word in ("--exclude-newer-package", f"{one}=false")]
     run = (
         "uv",
         "pip",

@@ -300,7 +300,7 @@ def list_next_commands(start: tuple[str, ...], environment: str = "") -> list[tu
     return [*activate, *job]
 
 
-OPTIONS_WITHOUT_FLAG = ("version", "extras", "capability", "macos", "fix", "until", "additions")
+OPTIONS_WITHOUT_FLAG = ("version", "extras", "capability", "macos", "fix", "until", "ageless", "additions")
 """Plan options that no command line takes as a flag."""
 
 

@@ -21,8 +21,9 @@ from gpuready.jobs.job_facts import find_job_needs
 from gpuready.jobs.job_files import decode_mapping, load_job_file
 from gpuready.model import NOT_STATED, Contract, Fact, Facts
 from gpuready.model.plan import LockedPackage, Plan, PlanConflict, UnresolvedCause
-from gpuready.model.versions import major_minor, satisfies_specifier
+from gpuready.model.versions import satisfies_specifier
 from gpuready.plan.change import SOURCE, end_state_facts, list_linked_extensions
+from gpuready.plan.choose import newest_known_minor
 from gpuready.plan.kernels import must_be_compiled
 from gpuready.plan.limits import ASSUMED_GLIBC
 from gpuready.plan.platform import machine_facts_only
@@ -293,7 +294,7 @@ def _resolve_on_python(
 ) -> UvAnswer:
     """Ask uv; where only torch's own index cannot be read, with the torch of the same release on PyPI."""
     arch, glibc = facts.value_if_known("os.arch") or "x86_64", facts.value_if_known("os.glibc") or ASSUMED_GLIBC
-    platform = "{}-manylinux_{}_{}".format(arch, *major_minor(str(glibc)))
+    platform = f"{arch}-manylinux_2_{newest_known_minor(str(glibc))}"
     pin = next((one for one in file.pins if one.name == "torch"), None)
     local = ((pin and pin.version) or "").partition("+")[2]
     index = local or (pin.build if pin else "")

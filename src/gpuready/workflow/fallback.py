@@ -11,7 +11,6 @@ from gpuready.model.plan import LockedPackage, Plan, RejectedChoice, UnresolvedC
 
 ChoosePlan = Callable[[str, str, str], Plan]  # (torch, python, reason) -> plan
 ResolvePlan = Callable[[Plan], Plan]
-AcceptPlan = Callable[[Plan], bool]
 FindWheels = Callable[[Sequence[LockedPackage], Plan], frozenset[str] | None]  # rows with a wheel for a plan
 FindTorch = Callable[[Plan, str], str]  # the newest torch below a version that the asked indexes and folders have
 
@@ -40,17 +39,15 @@ def resolve_or_fall_back(
     free: Sequence[str],
     wheel_names: Sequence[str],
     find_wheels: FindWheels = lambda *_: None,
-    accepts: AcceptPlan = lambda _: True,
     find_torch: FindTorch = lambda *_: "",
 ) -> Plan:
     """Resolve a chosen plan; where that fails, the nearest one that resolves.
 
-    ``free``: which of torch, its build and python the user left open. ``wheel_names``: the torch wheels in local folders.
+    ``free``: which of torch and python the user left open. ``wheel_names``: the torch wheels in local folders.
     ``find_wheels``: says which packages have a wheel for another Python, which is then taken before a build.
-    ``accepts``: whether a check has no objection to a plan that was not chosen by its rules. ``find_torch``: the torch that the
-    asked indexes have, where they lack the chosen one.
+    ``find_torch``: the torch that the asked indexes have, where they lack the chosen one.
     """
-    resolved = _resolve_nearest(first, choose, resolve, free, wheel_names, accepts, find_torch)
+    resolved = _resolve_nearest(first, choose, resolve, free, wheel_names, find_torch)
     built = [row for row in resolved.lock if row.built]
     if not built or "python" not in free:
         return resolved
@@ -61,7 +58,7 @@ def resolve_or_fall_back(
         lacking = [row for row in built if row.name in wheels]
         if not lacking:
             continue
-        again = _resolve_nearest(other, choose, resolve, others, wheel_names, accepts, find_torch)
+        again = _resolve_nearest(other, choose, resolve, others, wheel_names, find_torch)
         if again.lock and sum(row.built for row in again.lock) < len(built):
             named = " and ".join(f"{row.name} {row.version}" for row in lacking)
             has = f"{named} {'has' if len(lacking) == 1 else 'have'} a wheel"
@@ -76,7 +73,6 @@ def _resolve_nearest(
     resolve_plan: ResolvePlan,
     free: Sequence[str],
     wheel_names: Sequence[str],
-    accepts: AcceptPlan,
     find_torch: FindTorch,
 ) -> Plan:
     pins: list[str] = []
@@ -104,23 +100,23 @@ def _resolve_nearest(
             return found
     if "torch" in free:
         local = _plans_with_local_torch(first, choose, wheel_names)
-        unused_cuda = _plans_with_unused_cuda(first, choose, cause, "" if "python" in free else first.python, pins)
-        judged = (pair for pair in unused_cuda if accepts(pair[0]))
         listed = _plans_with_listed_torch(first, choose, find_torch) if _lacks_torch(cause) else ()
-        others = chain(local, judged, listed, _plans_from_pypi(first, choose, pins))
+        others = chain(local, listed, _plans_from_pypi(first, choose, pins))
         return _first_resolved(others, resolve, RejectedChoice(f"torch {first.torch}", why)) or resolved
-    if "build" in free:
-        same = _plans_with_unused_cuda(first, lambda *_: first.replace(verdict="impossible"), cause, first.python, ())
-        named = (pair for pair in same if accepts(pair[0]))
-        return _first_resolved(named, resolve, RejectedChoice(f"torch {first.torch}", why)) or resolved
     return resolved
 
 
 def _is_about_other_packages(resolved: Plan) -> bool:
+    """Whether a conflict is of exact versions alone, and of none of torch's parts: ``sglang==0.5.8 depends on transformers==4.57.1``."""
+    says = resolved.conflicts[-1].says if resolved.conflicts else ""
     needs = resolved.conflicts[-1].needs if resolved.conflicts else ()
     names = {need.key.removeprefix("package.") for need in needs}
     exact = [need for need in needs if need.want.startswith("==")]
-    return len(names) == 1 and len(exact) > 1 and not any(name.startswith(TORCH_PARTS) for name in names)
+    pinned = (
+        re.findall(r"([\w.-]+)(?:\[[^\]]*\])?==", says) if " depends on " in says and not set(says) & {*"<>~!"} else []
+    )
+    is_other = not any(name.startswith(TORCH_PARTS) for name in (*names, *pinned))
+    return is_other and (bool(pinned) or (len(names) == 1 and len(exact) > 1))
 
 
 def _pinned_torches(resolved: Plan) -> list[str]:
@@ -250,34 +246,6 @@ def _plans_from_pypi(first: Plan, choose: ChoosePlan, pins: Sequence[str]) -> It
     if first.index != "pypi":
         older = ((one, why) for one, _ in _plans_with_older_torch(first, choose, "", pins))
         yield from ((one, reason) for one, reason in older if one.index == "pypi")
-
-
-def _plans_with_unused_cuda(
-    first: Plan, choose: ChoosePlan, cause: UnresolvedCause, python: str, pins: Sequence[str]
-) -> Iterator[tuple[Plan, str]]:
-    """Yield plans for the CPU with PyPI's build of their torch, the newest first, where the index of the smaller one cannot be read."""
-    system = first.platform.partition("-")[2]
-    if (
-        not first.torch.endswith("+cpu")
-        or first.index != "cpu"
-        or cause not in (UnresolvedCause("index-unread", ("cpu",)), UnresolvedCause("index-refuses", ("cpu",)))
-        or "manylinux" not in system
-    ):
-        return
-    for plan, own_reason in chain([(first, "")], _plans_with_older_torch(first, choose, python, pins)):
-        yield from ((one, own_reason) for one in _use_pypi_build(plan))
-
-
-def _use_pypi_build(plan: Plan) -> Iterator[Plan]:
-    """Yield a plan for the CPU with the build of its torch that PyPI has, if it has one for its Python."""
-    release, minor = plan.torch.partition("+")[0], "{}.{}".format(*versions.major_minor(plan.python))
-    for build in list_torch_builds(release, plan.platform.partition("-")[0]):
-        if build.pypi and minor in build.python:
-            torch = f"{release}+{build.variant}"
-            packages = {name: version.removesuffix("+cpu") for name, version in plan.packages.items()}
-            note = f"PyPI's torch {torch} brings CUDA's libraries along, gigabytes that the CPU does not use"
-            packages |= {"torch": torch}
-            yield plan.replace(torch=torch, index="pypi", packages=packages, notes=(*plan.notes, note))
 
 
 def _plans_with_listed_torch(first: Plan, choose: ChoosePlan, find_torch: FindTorch) -> Iterator[tuple[Plan, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any
 
 from gpuready import contracts, system, workflow
@@ -45,6 +46,10 @@ from gpuready.workflow.judge import make_fault_finder, make_plan_judge
 from gpuready.workflow.refusal import Refused, call_or_refuse
 
 ShowNote = Callable[..., None]
+
+
+MAX_OTHER_TRIES = 3
+"""How many other choices are resolved, where uv finds no environment for the first."""
 
 
 class AskedFramework(Record):
@@ -129,8 +134,8 @@ def plan_frameworks(
     resolve_options = {"source": _open_source(source), "find_links": find_links, "offline": offline, "note": note}
     resolve_options |= {"allow_build": allow_build, "use_project_config": use_project_config, "additions": additions}
     resolved = _resolve_plans(result, facts, choose_again, request, resolve_options)
-    if choose_again and find_release and own_contract is None and resolved.verdict == "impossible":
-        resolved = _resolve_by_release(resolved, facts, find_release, request, first, resolve_options)
+    if choose_again and own_contract is None and resolved.verdict == "impossible":
+        resolved = _resolve_others(resolved, facts, find_release, request, asked[0], resolve_options)
     if resolved.verdict == "impossible" and len(result.plans) < len(asked):
         apart = _take_apart(choices, resolved)
         resolved = _resolve_plans(apart, facts, None, request, resolve_options)
@@ -186,26 +191,48 @@ def _open_source(source: str | None) -> str | None:
     return call_or_refuse(open_checkout, system.LiveHost(), source) if source else None
 
 
-def _resolve_by_release(
+def _resolve_others(
     failed: PlanResult,
     facts: Facts,
-    find_release: ReleaseFinder,
+    find_release: ReleaseFinder | None,
     request: PlanRequest,
     asked: AskedFramework,
     resolve_options: Mapping[str, Any],
 ) -> PlanResult:
-    """Choose again with the pins of the release itself, where those of the contract resolve to nothing."""
-    if failed.plans[0].resolved != "resolved":
-        return failed
-    for contract in contracts_by_release(facts, failed.contracts[0], find_release):
-        contract = contract_choice.add_job_needs(contract, facts)
-        choice = _choose_plan(facts, [contract], request, asked)
-        result = _share_environments(facts, [choice], request).replace(facts=facts)
-        chooser = _make_chooser(facts, [contract], request, asked)
+    """Choose again, where uv finds no environment: with the pins of the release itself in place of the contract's, then older releases."""
+    used, judge = failed.contracts[0], make_plan_judge(facts)
+    is_proven = find_release is not None and failed.plans[0].resolved == "resolved"
+    same = contracts_by_release(facts, used, find_release) if find_release and is_proven else ()
+    older = (one for one in _list_older(facts, asked, [used], find_release) if _is_older(one, used, asked))
+    fitting = (
+        (plan, one)
+        for one in chain((contract_choice.add_job_needs(one, facts) for one in same), older)
+        if (
+            plan := choose_plan(facts, [one], request.replace(version=asked.version or "", extras=asked.extras), judge)
+        ).verdict
+        == "plan"
+    )
+    for plan, one in islice(fitting, MAX_OTHER_TRIES):
+        chooser = _make_chooser(facts, [one], request, asked.replace(version=one.version))
+        result = _share_environments(facts, [(plan, one)], request).replace(facts=facts)
         again = _resolve_plans(result, facts, chooser, request, resolve_options)
         if again.plans[0].lock:
-            return again
+            why = (f"not {used.name}: {failed.plans[0].conflicts[0].says}",) if one.version != used.version else ()
+            return again.replace(plans=(again.plans[0].replace(notes=(*again.plans[0].notes, *why)),))
     return failed
+
+
+def _is_older(contract: Contract, used: Contract, asked: AskedFramework) -> bool:
+    is_same_kind = not asked.version and contract.variant == (asked.variant or "")
+    return is_same_kind and compare_versions(contract.version, used.version) < 0
+
+
+def _list_older(
+    facts: Facts, asked: AskedFramework, lines: Sequence[Contract], find_release: ReleaseFinder | None
+) -> Iterator[Contract]:
+    """Yield the other releases of a framework that the catalogue knows, the newest first, with what the extras add."""
+    for one in (*_other_contracts(asked.spec, lines), *_older_releases(asked.spec, lines)):
+        yield add_extras(facts, contract_choice.add_job_needs(one, facts), asked.extras, find_release)
 
 
 def _finish_plans(result: PlanResult, facts: Facts, config: str | None) -> PlanResult:
@@ -317,11 +344,10 @@ def _choose_plan(
     if plan.verdict == "plan":
         return plan.replace(notes=(*plan.notes, *notes)), used
     is_ours = contracts.has_contract(asked.framework) and not request.contract
-    others = [*_other_contracts(asked.spec, lines), *_older_releases(asked.spec, lines)] if is_ours else []
-    others = [contract_choice.add_job_needs(one, facts) for one in others]
-    older_ones = iter(others)
+    older_ones = _list_older(facts, asked, lines, find_release) if is_ours else iter(())
     if find_release and not contracts.has_contract(asked.framework) and _is_about(used, plan.conflicts[0]):
         older_ones = list_older_releases(facts, used, find_release)
+    others = list(_list_older(facts, asked.replace(extras=()), lines, None)) if is_ours else []
     same = (one for one in older_ones if not asked.version and (asked.note or one.variant == (asked.variant or "")))
     for other in same:
         older = choose_plan(facts, [other], own_request.replace(version=other.version), judge)
@@ -456,7 +482,7 @@ def _resolve_plans(
     """Resolve each plan by its index; one that no index can resolve stays as chosen."""
     host = system.LiveHost()
     plans = []
-    folders, judge_plan = wheel_folders(host, resolve_options), make_plan_judge(facts)
+    folders = wheel_folders(host, resolve_options)
     find_wheels = make_wheel_finder(host, resolve_options)
 
     def has_local_torch(plan: Plan) -> bool:
@@ -473,14 +499,10 @@ def _resolve_plans(
             options["additions"] = [*resolve_options["additions"], *one.options.get(ADDITIONS, ())]
             return call_or_refuse(lambda: resolve(host, one.replace(resolved=""), contract, **options))
 
-        def is_accepted(one: Plan, contract: Contract = contract) -> bool:
-            return not judge_plan(one, contract)
-
         resolve_plan = ask_index_once(resolve_once, has_local_torch, host.get_monotonic_time)
 
         if plan.verdict == "plan" and choose_again is not None:
             free = [word for word, value in (("torch", request.torch), ("python", request.python)) if not value]
-            free += ["build"] if request.torch and "+" not in request.torch else []
             plan = resolve_or_fall_back(
                 plan,
                 choose_again,
@@ -488,7 +510,6 @@ def _resolve_plans(
                 free,
                 list_folder_wheels(host, resolve_options),
                 find_wheels,
-                is_accepted,
                 make_torch_finder(host, resolve_options),
             )
         elif plan.verdict == "plan":
