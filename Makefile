@@ -20,12 +20,12 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/.compiled
 	$(PIP) install --quiet -e .
 	@touch $@
 
-# By the lock, each file by its hash; LOCKED=only and LOCKED=no: tools/development.sh says what they do.
+# By the lock, each file by its hash; LOCKED=only and LOCKED=no: tools/development.sh says what they do. What is compiled here once is not compiled by
+# each part that starts first: our modules while a download is waited for, the tables after they are made, pytest and hypothesis' table of Unicode.
 $(VENV)/.tested: pyproject.toml requirements/test.txt | $(VENV)/.compiled
-	@[ -x $(BIN)/python ] && [ -x $(BIN)/pip ] || $(PYTHON) -m venv $(VENV)
-	@sh tools/development.sh $(BIN)/python '$(LOCKED)'
-	@# Once, and not by each part that starts first; and hypothesis makes its table of Unicode.
-	@$(BIN)/python -m compileall -q -j 2 src & $(BIN)/python -c 'from hypothesis import strategies; strategies.text().validate()'; wait $$!
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv --without-pip $(VENV)
+	@$(BIN)/python -m compileall -q src & PYTHON='$(PYTHON)' sh tools/development.sh $(BIN)/python '$(LOCKED)' || exit; wait $$!
+	@$(BIN)/python -m compileall -q src & $(BIN)/python -c 'import pytest; from hypothesis import strategies; strategies.text().validate()'; wait $$!
 	@touch $@ $(VENV)/.installed
 
 # Exit 1 (not ready) and 3 (undecided) are answers about the machine, not failures of the command.
@@ -61,8 +61,10 @@ $(VENV)/.browser: $(VENV)/.tested
 	@touch $@
 test-pages test-started test-environments test-others test-files: $(VENV)/.browser
 
-# To take assertions apart so that a failure shows their values costs a third of all collecting: only what failed is run again with it.
+# To take assertions apart so that a failure shows their values costs a third of all collecting, and the plugins that add logs, warnings and examples
+# to a report half of what pytest itself takes for a test: only what failed is run again with them.
 PYTEST = $(BIN)/python -m pytest -o cache_dir=build/failed/$(@F)
+PLAIN := --assert=plain $(addprefix -p no:,logging warnings threadexception unraisableexception hypothesispytest)
 test-ranks: TESTS = $(RANKS)
 test-choices: TESTS = $(CHOICES)
 test-machines: TESTS = $(MACHINES)
@@ -76,7 +78,7 @@ $(ALONE): TESTS = $@
 # Its ranks are forks of the process with torch that tests/runtime has as well: once is enough.
 tests/faults: TESTS = $@ --ignore=$(LAUNCHED)
 $(ALONE) $(TOGETHER): $(VENV)/.tested
-	@$(PYTEST) --assert=plain $(TESTS) || { $(PYTEST) --last-failed $(TESTS) && echo '$@: passed only when it was run again'; }
+	@$(PYTEST) $(PLAIN) $(TESTS) || { $(PYTEST) --last-failed $(TESTS) && echo '$@: passed only when it was run again'; }
 
 test-types: $(VENV)/.tested
 	$(BIN)/ruff check .
