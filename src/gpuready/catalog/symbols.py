@@ -75,18 +75,19 @@ def _search_sections(sections: tuple[Section, ...], kind: str, symbol: str) -> l
 
 def _search_section(name: str, releases: tuple[str, ...], lines: str, kind: str, symbol: str) -> Iterator[Span]:
     wanted = symbol.removeprefix("*")
+    needle = wanted if symbol.startswith("*") else f" {wanted}"  # a blank stands before every symbol
     at = -1
-    while (at := lines.find(wanted, at + 1)) >= 0:
-        start = max(lines.rfind(" ", 0, at), lines.rfind("\n", 0, at)) + 1
-        exact = at == start or symbol.startswith("*")
-        if not exact or lines[at + len(wanted)] not in " \n":
+    while (at := lines.find(needle, at + 1)) >= 0:
+        end = at + len(needle)
+        if lines[end] not in " \n":
             continue
+        start = lines.rfind(" ", 0, end - len(wanted)) + 1
         line = lines.rfind("\n", 0, at) + 1
         line_kind, came, gone = lines[line : line + 40].split(" ", 3)[:3]
         if line_kind == kind:
             yield {
                 "package": name,
-                "symbol": lines[start : at + len(wanted)],
+                "symbol": lines[start:end],
                 "came": releases[int(came)] if came != "0" else "",
                 "gone": releases[int(gone)] if int(gone) < len(releases) else "",
             }
