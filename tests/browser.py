@@ -25,7 +25,7 @@ NAMES = ("/usr/lib/chromium/chromium-headless-shell", "chromium", "chromium-brow
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-default-apps", "--disable-extensions", "--hide-scrollbars",
-    "--force-color-profile=srgb",
+    "--force-color-profile=srgb", "--renderer-process-limit=1", "--disable-site-isolation-trials", "--in-process-gpu",
 )  # fmt: skip
 
 
