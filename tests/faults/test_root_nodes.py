@@ -136,8 +136,8 @@ def test_n01_a_pulled_cable_is_named_on_both_nodes(cluster, seen):
     for node in nodes:
         cluster.until(node, "began", 90)
     cluster.hosts.ip("-n", cluster.hosts.switch, "link", "set", "port1", "down")
-    taken = [cluster.until(nodes[0], "node 1 (host-1) has not been heard of for", 60)]
-    taken.append(cluster.until(nodes[1], "node 0 (10.77.0.1) has not been heard of for", 40))
+    taken = [cluster.until(nodes[0], "node 1 (host-1, rank", 60)]
+    taken.append(cluster.until(nodes[1], "node 0 (10.77.0.1, rank", 40))
     seen("N01", "each node names the other", "named on both", max(taken))
 
 

@@ -113,6 +113,12 @@ def test_what_is_to_be_run(words, kind, left, python):
     assert (found.kind, found.words, found.python) == (kind, left, python)
 
 
+def test_the_command_to_use_keeps_the_flags_that_were_given():
+    flags = {"nproc": "2", "log-dir": "/x", "reap": True, "q": True, "window": None}
+    with pytest.raises(Refused, match=re.escape("gpuready run trl --nproc 1 --log-dir /x --reap -q -- train.py")):
+        launch_job.parse_command(["torchrun", "train.py"], flags, "trl")
+
+
 @pytest.mark.parametrize(
     ("words", "instead"),
     [

@@ -246,3 +246,49 @@ def test_where_a_stack_stands():
     assert hang_watch.describe_place(state).text == ""
     state.stack = stack
     assert hang_watch.describe_place(state).text == "all_reduce at train.py:41 (step)"
+
+
+@pytest.mark.parametrize(
+    ("innermost", "waits", "polled", "kind", "text"),
+    [
+        (
+            '/v/site-packages/torch/nn/parallel/distributed.py", line 2128 in _distributed_broadcast_coalesced',
+            "a lock (futex)",
+            "",
+            "collective",
+            "distributed_broadcast_coalesced at train.py:41 (step)",
+        ),
+        (
+            '/v/site-packages/torch/autograd/graph.py", line 865 in _engine_run_backward',
+            "a lock (futex)",
+            "",
+            "collective",
+            "the backward pass at train.py:41 (step), where it waits for the gradients of others",
+        ),
+        (
+            '/v/site-packages/torch/autograd/graph.py", line 865 in _engine_run_backward',
+            "",
+            "",
+            "other",
+            "train.py:41 (step), waiting for the backward pass",
+        ),
+        (
+            '/v/site-packages/torch/utils/file_baton.py", line 49 in wait',
+            "the end of a sleep",
+            "/c/lock, which is not there",
+            "other",
+            "train.py:41 (step), which looks again and again at /c/lock, which is not there",
+        ),
+    ],
+)
+def test_what_a_rank_waits_for_inside_of_torch(innermost, waits, polled, kind, text):
+    made = ledger(2)
+    stack = [
+        "Current thread 0x1 (most recent call first):",
+        f'  File "{innermost}',
+        '  File "/j/train.py", line 41 in step',
+    ]
+    made.record_message({"t": "stack", "r": 0, "d": stack, "waits": waits}, 1.0)
+    made.record_message({"t": "file", "r": 0, "d": polled}, 1.0)
+    place = hang_watch.describe_place(made.ranks[0])
+    assert (place.kind, place.text) == (kind, text)

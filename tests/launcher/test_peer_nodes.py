@@ -173,11 +173,11 @@ def test_a_cable_that_is_pulled_is_named_on_both_sides(nodes):
             node.exchange_beats(at)
     for at in (25.0, 30.0, 35.0, 40.0, 45.0):
         nodes[0].exchange_beats(at)
-    assert nodes[0].describe_other_nodes(45.0) == "node 1 (gpu-1) has not been heard of for 20 s"
+    assert nodes[0].describe_other_nodes(45.0) == "node 1 (gpu-1, rank 1) has not been heard of for 20 s"
     Store.values = None
     for at in (50.0, 55.0, 60.0):
         nodes[1].exchange_beats(at)
-    assert nodes[1].describe_other_nodes(60.0).startswith("node 0 (gpu-0) has not been heard of for")
+    assert nodes[1].describe_other_nodes(60.0).startswith("node 0 (gpu-0, rank")
 
 
 def test_a_host_whose_agent_is_silent_is_named():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from gpuready.model.record import Record
 
@@ -92,12 +93,22 @@ def _read_count(words: Sequence[str], names: Sequence[str]) -> int | None:
     return None
 
 
-def format_own_start(launch: Launch) -> str:
-    """Return the ``gpuready run`` that starts what a launcher would start."""
+PLACES = ("nproc", "nnodes", "node-rank", "master")
+
+
+def format_own_start(launch: Launch, framework: str, flags: Mapping[str, Any]) -> str:
+    """Return the ``gpuready run``, with the flags that were given, that starts what a launcher would start."""
     ranks, nodes = _read_count(launch.launcher_words, RANK_FLAGS), _read_count(launch.launcher_words, NODE_FLAGS) or 1
     if ranks is not None and launch.launcher == "accelerate":
         ranks //= nodes  # which counts those of all nodes
-    count = 1 if ranks is None and launch.launcher == "torchrun" else ranks or "gpu"
+    count = ranks or (1 if ranks is None and launch.launcher == "torchrun" else "gpu")
     several = ["--nnodes", str(nodes), "--node-rank", "R", "--master", "HOST:PORT"] if nodes > 1 else []
+    given = [word for name, value in flags.items() if name not in PLACES and value for word in _flag_words(name, value)]
     module = ["-m"] if launch.kind == "module" else []
-    return shlex.join(["gpuready", "run", "--nproc", str(count), *several, "--", *module, *launch.words])
+    own = ["gpuready", "run", *filter(None, [framework]), "--nproc", str(count)]
+    return shlex.join([*own, *several, *given, "--", *module, *launch.words])
+
+
+def _flag_words(name: str, value: Any) -> list[str]:
+    flag = f"--{name}" if len(name) > 1 else f"-{name}"
+    return [flag] if value is True else [flag, str(value)]

@@ -14,7 +14,7 @@ from typing import Any
 
 from gpuready.launcher import rank_votes
 from gpuready.launcher.rank_ledger import RankLedger
-from gpuready.launcher.stack_places import describe_place
+from gpuready.launcher.stack_places import describe_place, list_ranks
 from gpuready.launcher.standstill import STILL_SECONDS
 from gpuready.model.run import EXIT_HUNG, LaunchJob, RankEnd
 from gpuready.model.visible_text import cut_middle
@@ -128,8 +128,9 @@ class PeerNodes:
             and (text := cut_middle(beat.decode("utf-8", "replace").partition(" ")[2], 400))
         ]
         silent = [
-            f"node {node} ({self._find_place(node)['host']}) has not been heard of for {now - at:.0f} s"
+            f"node {node} ({place['host']}, {list_ranks(place['ranks'])}) has not been heard of for {now - at:.0f} s"
             for node, (_, at) in sorted(self.heard.items())
+            for place in (self._find_place(node),)
             if node != self.job.node_rank and now - at >= SILENT_SECONDS
         ]
         return "; ".join([*silent[:8], *says[:8]])

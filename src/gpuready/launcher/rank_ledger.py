@@ -79,6 +79,7 @@ class RankState:
         self.stood = ""  # in state D or T when it was asked to stop
         self.call = ""  # its collective, with the shapes of its tensors
         self.waits = self.tracer = ""  # standard input, or who holds a file lock; and the debugger that stops it
+        self.polled = ""  # the file at which it looks again and again
         self.prefix = ""  # what a logger writes before each line of a traceback
         self.traceback_began: tuple[int, float] | None = None  # when its last traceback began
         self.script_failed: tuple[int, float] | None = None  # when its script failed: Python may need seconds to exit
@@ -169,6 +170,9 @@ class RankLedger:
             state.stack = [line for line in message["d"] if _OWN_PATH not in line] or state.stack
             state.children, state.kernel_waits = message.get("children") or [], message.get("kernel") or []
             state.waits, state.tracer = str(message.get("waits") or ""), str(message.get("tracer") or "")
+            state.polled = ""
+        elif kind == "file":
+            state.polled = str(message["d"])
         elif kind == "call":
             state.call = str(message["d"]) or state.call
         elif kind == "paths":

@@ -32,8 +32,8 @@ BEAT, DONE, LEAVING = b".", b"D", b"X"
 """The rank is alive; its script ended successfully; its script failed and Python begins to exit."""
 PATHS = b"paths "
 """Begins where the rank has looked when its script failed: its sys.path, that at the start, and its folder."""
-CALL, ASK_CALL, ASK_STACK = b"call ", b"c", b"?"
-"""Begins which collective a rank is in; what the agent asks for."""
+CALL, POLLED, ASK_CALL, ASK_STACK = b"call ", b"file ", b"c", b"?"
+"""Begins which collective a rank is in, and which file it looks at again and again; what the agent asks for."""
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 _SET_PDEATHSIG, _SET_NAME, SET_SUBREAPER = 1, 15, 36
 _SET_PIPE_SIZE, PIPE_BYTES = 1031, 1 << 20
@@ -159,6 +159,7 @@ def _beat_loop(beat: int, stack: int, ask: int, own_pid: int) -> None:
             elif asked:
                 here = sys._current_frames().get(threading.main_thread().ident or 0)
                 _write_beat(stack, CALL + describe_call(list(traceback.walk_stack(here))).encode() + b"\n")
+                _write_beat(stack, POLLED + os.fsencode(find_polled_file(here)) + b"\n")
 
 
 def describe_call(frames: Sequence[tuple[FrameType, int]]) -> str:
@@ -175,6 +176,28 @@ def describe_call(frames: Sequence[tuple[FrameType, int]]) -> str:
     around = [(one.f_code.co_filename, line) for one, line in frames if "/torch/" not in one.f_code.co_filename]
     place = f" at {os.path.basename(around[0][0])}:{around[0][1]}" if around else ""
     return f"{frame.f_code.co_name}({', '.join((*tensors, *numbers))}){place}"
+
+
+_LOOKS = frozenset(["exists", "isfile", "is_file", "stat", "getsize", "open", "flock", "lockf", "glob", "O_EXCL"])
+"""What code calls to look whether a file is there, or free."""
+
+
+def find_polled_file(frame: FrameType | None) -> str:
+    """The one file that a function names which sleeps and looks again, as FileBaton and filelock do; empty if it names none or several."""
+    code = frame.f_code if frame is not None else None
+    if frame is None or code is None or "sleep" not in code.co_names:
+        return ""
+    own, names = frame.f_locals.get("self"), (*code.co_varnames, *code.co_freevars, *code.co_names)
+    values = {**frame.f_globals, **getattr(own, "__dict__", {}), **frame.f_locals}
+    looks = not _LOOKS.isdisjoint(names)
+    found = {
+        os.path.abspath(os.fspath(value))
+        for name in names
+        for value in (values.get(name),)
+        if isinstance(value, (str, os.PathLike)) and (looks or "lock" in name)
+        if os.sep in os.fspath(value) or os.path.exists(value)
+    }
+    return found.pop() if len(found) == 1 else ""
 
 
 def _write_beat(fd: int, beat_byte: bytes) -> None:

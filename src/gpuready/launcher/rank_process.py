@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from gpuready.launcher import rank_main
-from gpuready.launcher.rank_watch import RankWatch
+from gpuready.launcher.rank_watch import RankWatch, describe_polled_file
 from gpuready.rollcall.interface_check import choose_gloo_interface
 
 READ_SIZE = 1 << 18
@@ -60,9 +60,15 @@ class RankProcess:
 
     def _handle_stack(self, data: bytes) -> None:
         text = data.decode("utf-8", "replace").splitlines()
-        for kind, begin in (("paths", rank_main.PATHS.decode()), ("call", rank_main.CALL.decode())):
+        told = (
+            ("paths", rank_main.PATHS, str),
+            ("call", rank_main.CALL, str),
+            ("file", rank_main.POLLED, describe_polled_file),
+        )
+        for kind, mark, tell in told:
+            begin = mark.decode()
             found = [line[len(begin) :] for line in text if line.startswith(begin)]
-            self.messages += [{"t": kind, "r": self.number, "d": one} for one in found]
+            self.messages += [{"t": kind, "r": self.number, "d": tell(one)} for one in found if one]
             text = [line for line in text if not line.startswith(begin)]
         self.messages += [{"t": "stack", "r": self.number, "d": text}] if text else []
 

@@ -3,8 +3,10 @@
 Everything is read from /proc and from the rank's memory; nothing is sent to it. Standard library only, Python 3.8 and newer.
 """
 
+import math
 import os
 import socket
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -34,6 +36,7 @@ class RankWatch:
         self.seconds, self.counts = 0.0, (0.0, 0, 0)
         self.arrived, self.children, self.born, self.failed = now, set(), 0, set()  # type: float, set[int], int, set[int]
         self.folder, self.errors, self.places = "", "", {os.environ.get("TMPDIR", "/tmp"), "/dev/shm"}
+        self.polls = False
 
     def look(self, now: float) -> list[object]:
         """Return its state; its processor seconds; for how many seconds it has not moved, not run any Python, and stayed in the same
@@ -44,6 +47,7 @@ class RankWatch:
         here, before, span = self._read_position(), self.position, max(now - self.looked, 0.01)
         busy = seconds - self.seconds > IDLE_SHARE * span
         waits = here is not None and any("/torch/distributed/" in file for file in here.files[:12])
+        self.polls = not waits and not _differs(here, before) and self._sleeps_between_looks()
         switches, born = self.counts[1], self._find_new_children()
         awake, transfers = self._read_activity(span, busy, waits)
         if here is None or _differs(here, before) or self.counts[1] != switches:
@@ -83,12 +87,19 @@ class RankWatch:
         self.failed |= {pid for pid in self.children if process_status.read_exit_status(pid)}
         return len(self.children - before)
 
+    def _sleeps_between_looks(self) -> bool:
+        """Whether it sleeps, or waits with a time limit, to look again at a file, a lock or a program: to wake up for that is no move."""
+        call, arguments = read_call(self.python_pid)
+        return call == SLEEP or (call == LOCK and arguments[3] != 0) or (call == RUNNING and self.polls)
+
     def _read_activity(self, span: float, busy: bool, waits: bool) -> tuple[bool, bool]:
-        """Whether it wakes up, or its children compute (a compiler, a loader); and whether it reads or writes."""
+        """Whether it wakes up, or its children compute (a compiler, a loader); and whether it or they read or write."""
         before, seconds = self.counts, [process_status.read_process_stat(pid)[1] for pid in self.children if not busy]
-        self.counts = (self.counts[0] if busy else sum(seconds), *process_status.read_activity(self.pid))
+        switches, moved = process_status.read_activity(self.pid)
+        moved += sum(process_status.read_activity(pid)[1] for pid in self.children if self.polls)
+        self.counts = (self.counts[0] if busy else sum(seconds), switches, moved)
         # Who waits in a collective wakes up only when it goes on: to wait there again in the next step.
-        limits = (IDLE_SHARE, 0 if waits else FEW_SWITCHES, FEW_BYTES)
+        limits = (IDLE_SHARE, 0 if waits else math.inf if self.polls else FEW_SWITCHES, FEW_BYTES)
         more = [new - old > limit * span for new, old, limit in zip(self.counts, before, limits)]  # noqa: B905
         return any(more), more[2]
 
@@ -128,13 +139,16 @@ def _differs(here: Position | None, before: Position | None) -> bool:
     return here.codes != before.codes or here.places != before.places
 
 
+SLEEP, LOCK, RUNNING, FILES = "the end of a sleep", "a lock (futex)", "running", "one of several descriptors"
 _CALLS = {
     "read": ("0 17 19 45 47", "63 65 67 207 212"),
     "write": ("1 18 20 44 46", "64 66 68 206 211"),
     "connect": ("42", "203"),
     "a child process to end": ("61 247", "95 260"),
-    "the end of a sleep": ("35 230", "101 115"),
-    "a lock (futex)": ("202", "98"),
+    SLEEP: ("35 230", "101 115"),
+    LOCK: ("202", "98"),
+    RUNNING: (RUNNING, RUNNING),
+    FILES: ("7 23 270 271", "72 73"),
     "a signal": ("34 128 130", "133 137"),
     "somebody to connect to it": ("43 288", "202 242"),
     "a file to open, as a FIFO that nobody writes": ("2 257", "56"),
@@ -153,11 +167,42 @@ def describe_wait(pid: int, locks: str = "/proc/locks") -> str:
     waited = next((row[0] for row in rows if row[1:2] == ["->"] and row[5:6] == [str(pid)]), "")
     holder = next((int(row[4]) for row in rows if row[0] == waited and row[1] != "->"), 0)
     if holder > 0:
-        return f"a file lock that pid {holder} holds ({process_command(holder)})"
-    number, *arguments = read_text(f"/proc/{pid}/syscall").split() or [""]
+        return f"a file lock that {_name_process(holder)} holds"
+    call, arguments = read_call(pid)
+    if call in ("read", "write", "connect"):
+        return _describe_descriptor(pid, arguments[0], call)
+    return "" if call in (RUNNING, FILES) else call
+
+
+def describe_polled_file(path: str, locks: str = "/proc/locks") -> str:
+    """``/cache/lock, which is there since 95 s and which no process has open``: what a rank looks at again and again, or tries to lock."""
+    try:
+        seen = os.stat(path)
+    except OSError:
+        return f"{path}, which is not there"
+    place = f"{os.major(seen.st_dev):02x}:{os.minor(seen.st_dev):02x}:{seen.st_ino}"
+    rows = (row.split() for row in read_text(locks, 1 << 20).splitlines())
+    holder = next((int(row[4]) for row in rows if row[5:6] == [place] and int(row[4]) > 0), 0)
+    if holder:
+        return f"{path}, which {_name_process(holder)} has locked"
+    user = next((pid for pid in process_status.list_process_ids() if path in list_open_files(pid)), 0)
+    whose = f"{_name_process(user)} has open" if user else "no process that can be seen has open"
+    return f"{path}, which is there since {max(0.0, time.time() - seen.st_mtime):.0f} s and which {whose}"
+
+
+def _name_process(pid: int) -> str:
+    """``rank 2 (pid 812)``, as a rank is named, else ``pid 812 (sleep 3000)``"""
+    name = read_text(f"/proc/{pid}/comm").strip()
+    return f"{name} (pid {pid})" if name.startswith("rank ") else f"pid {pid} ({process_command(pid)})"
+
+
+def read_call(pid: int) -> tuple[str, list[int]]:
+    """What the main thread of a process waits for in a system call, in words, and the arguments: ``230 0x1 0x0 0xffff...``"""
+    number, *words = read_text(f"/proc/{pid}/syscall").split() or [""]
     column = {"x86_64": 0, "aarch64": 1}.get(os.uname().machine, 0)
     call = next((words for words, numbers in _CALLS.items() if number in numbers[column].split()), "")
-    return _describe_descriptor(pid, int(arguments[0], 16), call) if call in ("read", "write", "connect") else call
+    arguments = [int(word, 16) for word in words]
+    return (SLEEP if call == FILES and not arguments[0] else call), arguments  # before Python 3.11 it sleeps by select
 
 
 def _describe_descriptor(pid: int, number: int, call: str) -> str:
@@ -168,7 +213,7 @@ def _describe_descriptor(pid: int, number: int, call: str) -> str:
     if target.startswith("pipe:"):
         others = dict.fromkeys([*process_status.list_descendants(pid), *process_status.list_process_ids()])
         holder = next((one for one in others if one not in (pid, os.getpid()) and target in list_open_files(one)), 0)
-        return f"a pipe that pid {holder} holds ({process_command(holder)})" if holder else "a pipe that only it has"
+        return f"a pipe that {_name_process(holder)} holds" if holder else "a pipe that only it has"
     inode = target.partition("[")[2].rstrip("]")
     tables = [read_text(f"/proc/{pid}/net/{name}", 1 << 20).splitlines()[1:] for name in ("tcp", "tcp6")]
     rows = [row.split() for table in tables for row in table]

@@ -5,14 +5,16 @@ from itertools import pairwise
 from typing import Any
 
 from gpuready.launcher.rank_ledger import RankState
+from gpuready.launcher.rank_watch import LOCK, SLEEP
 
 COLLECTIVE, MESSAGE, OTHER = "collective", "message", "other"
 _MESSAGE_CALLS = ("recv", "send", "irecv", "isend", "batch_isend_irecv", "recv_object_list", "send_object_list")
 _LIBRARY_PATHS = ("site-packages/", "dist-packages/", "/lib/python3", "/torch/", "<frozen", "<string>")
 _DISTRIBUTED = "/torch/distributed/"
+_DATA_PARALLEL, _AUTOGRAD = "/torch/nn/parallel/distributed.py", "/torch/autograd/"
 WORKER, PROGRAM, CHILD_END = "worker", "program", "a child process to end"
 """What kind of child a rank waits for."""
-_OF_THREADS = ("a worker of its own", "a queue", "a thread or a lock", "a lock (futex)")
+_OF_THREADS = ("a worker of its own", "a queue", "a thread or a lock", LOCK)
 _WAITS = (
     ("/torch/utils/data/", "its DataLoader", WORKER),
     ("/subprocess.py", "a program that it started", PROGRAM),
@@ -24,7 +26,7 @@ _WAITS = (
     ("/ssl.py", "a connection", ""),
     ("/selectors.py", "a connection", ""),
     ("/asyncio/", "a coroutine", ""),
-    ("/torch/autograd/", "the backward pass", ""),
+    (_AUTOGRAD, "the backward pass", ""),
 )
 
 
@@ -41,6 +43,8 @@ def describe_place(state: RankState) -> Place:
     own = user_frame(frames)
     at = format_frame(own)
     calls = _distributed_calls(frames)
+    if not calls and frames and _AUTOGRAD in frames[0] and state.waits == LOCK:
+        return Place(COLLECTIVE, f"the backward pass at {at}, where it waits for the gradients of others")
     if calls:
         kind = MESSAGE if calls[0] in _MESSAGE_CALLS else COLLECTIVE
         call = state.call.partition(" at ")[0] if state.call.startswith(f"{calls[0]}(") else calls[0]
@@ -52,6 +56,8 @@ def describe_place(state: RankState) -> Place:
 
 
 def _describe_system_call(state: RankState) -> str:
+    if state.polled and state.waits == SLEEP:
+        return f", which looks again and again at {state.polled}"
     child = state.children[0] if state.waits == CHILD_END and len(state.children) == 1 else None
     return f", waiting for {state.waits}{_describe_child(child, PROGRAM) if child else ''}" if state.waits else ""
 
@@ -69,6 +75,7 @@ def _describe_threads(stack: Sequence[str]) -> str:
 def _distributed_calls(frames: Sequence[str]) -> list[str]:
     """The functions of torch.distributed that a thread is in, innermost first; those that it calls by itself only if there are no others."""
     calls = [function_name(f) for f in frames if _DISTRIBUTED in f and function_name(f) not in ("wrapper", "wait")]
+    calls += [function_name(f).lstrip("_") for f in frames[:1] if _DATA_PARALLEL in f]  # DDP, as it broadcasts buffers
     return [name for name in calls if not name.startswith("_")] or calls
 
 

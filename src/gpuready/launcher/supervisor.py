@@ -433,10 +433,19 @@ class Supervisor:
             self._stop_for_missing()
         elif self.started_ranks_at is None:
             self._heed_refusal()
+        if self._stands_still_after(self.stopped_at, now):
+            self._stop_ranks(signal.SIGKILL, 0)
         if self.stopped_at is None and self.failed_at is None:
             if self.peers is not None:
                 self.peers.exchange_beats(now)
             self.hangs.check(now)
+
+    def _stands_still_after(self, stopped_at: float | None, now: float) -> bool:
+        """Whether what was named as standing still has not moved since Ctrl-C either: it saves nothing, and needs no --grace."""
+        if self.why != "interrupted" or stopped_at is None or now - stopped_at < KILL_GRACE_SECONDS or self.job.grace:
+            return False
+        still = [bool(state.beats) and state.beats[-1].still > now - stopped_at for state in self.ledger.living_ranks()]
+        return all(still) and any(note.kind == "still" for note in self.notes)
 
     def _heed_refusal(self, seconds: float = 0.0) -> bool:
         """Stop where another node has said that it does not start, or that it was told another number of nodes; whether none has."""

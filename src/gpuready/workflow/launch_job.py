@@ -6,6 +6,7 @@ import shlex
 import time
 from collections.abc import Mapping, Sequence
 from itertools import dropwhile, groupby
+from types import MappingProxyType
 from typing import Any
 
 from gpuready import system
@@ -25,12 +26,12 @@ from gpuready.workflow.refusal import Refused, call_or_refuse
 ENGINE_OF_PROGRAM = {"srun": "slurm", "mpirun": "mpi", "mpiexec": "mpi"}
 
 
-def parse_command(words: Sequence[str]) -> Launch:
+def parse_command(words: Sequence[str], flags: Mapping[str, Any] = MappingProxyType({}), framework: str = "") -> Launch:
     """Return what is to be run; Refused for a launcher, which would start all ranks once for each of ours."""
     engine = ENGINE_OF_PROGRAM.get(os.path.basename(words[0]))
     launch = call_or_refuse(parse_launch, words)
     if engine or launch.launcher:
-        own = f"gpuready run --engine {engine} -- SCRIPT" if engine else format_own_start(launch)
+        own = f"gpuready run --engine {engine} -- SCRIPT" if engine else format_own_start(launch, framework, flags)
         raise Refused(
             f"{launch.launcher or words[0]} would start all ranks in each rank: gpuready run does it itself: {own}"
         )

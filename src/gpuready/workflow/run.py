@@ -66,10 +66,10 @@ def prepare_run(words: Sequence[str], framework: str | None = None, *, flags: Ma
         )
     if script.is_in_deleted_folder():
         raise Refused("the current folder was deleted: change to one that exists, and start again")
+    launch = launch_job.parse_command(words, flags, framework or "")
     flags = {**flags, "restarts": flags.get("restarts") or flags.get("max-restarts")}
     flags = launch_job.split_spare_nodes(flags)
     environ = dict(system.LiveHost().get_environment())
-    launch = launch_job.parse_command(words)
     kind, words, python = launch.kind, launch.words, flags.get("python") or launch.python or None
     report, acts = None, not flags.get("dry-run")
     checks_here = launch_job.parse_places(flags, environ)[0] not in REMOTE_ENGINES  # else each node checks itself
