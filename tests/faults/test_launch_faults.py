@@ -182,54 +182,6 @@ def test_a09_the_store_of_another_job_that_has_begun(ranks, seen, tmp_path):
     seen("A09", "whose store it is", text.strip(), found[2].seconds)
 
 
-STORE = """
-import datetime, os, time, torch.distributed as d
-s = d.TCPStore('127.0.0.1', {port}, None, True, datetime.timedelta(seconds=60), False)
-"""
-AGENT = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RUN_ID": "job7"}
-"""The store of torchrun's agent, and the variables that tell ranks of it."""
-
-
-def test_a35_a_run_of_the_same_name_in_a_store_that_lives_on(ranks):
-    """torchrun's store may outlive a job; the hellos of the earlier one are no ranks of this one."""
-    port = free_port()
-    store, under = STORE.format(port=port), AGENT
-    waiting = "import torch.distributed as d, datetime\ns = d.TCPStore('127.0.0.1', {port}, None, False, datetime.timedelta(seconds=60))\ns.get('over{at}')\n"
-    first = [
-        one | {"_code": waiting.format(port=port, at=0) + LAUNCH.format(arguments="")}
-        for one in world(2, port, **under)
-    ]
-    again = [
-        one | {"_code": waiting.format(port=port, at=1) + LAUNCH.format(arguments="")}
-        for one in world(2, port, **under)
-    ]
-    steps = "s.set('over0', '1')\nfor rank in '01':\n    while os.path.exists(f\"/proc/{s.get('pid' + rank).decode()}\"): time.sleep(0.02)\ns.set('over1', '1')\nend = time.monotonic() + 60\nwhile s.add('told', 0) < 2 and time.monotonic() < end: time.sleep(0.02)\n"
-    for one in first:
-        one["_code"] += "import os\ns.set('pid' + os.environ['RANK'], str(os.getpid()))\n"
-    for one in again:
-        one["_code"] = "import atexit\natexit.register(lambda: s.add('told', 1))\n" + one["_code"]
-    found = ranks.run({"_code": store + steps}, *first, *again)
-    assert [one.code for one in found[:3]] == [0, 0, 0], found
-    reported(
-        found[3:],
-        "the run job7 is not the first of this name in its store",
-        "of another start",
-        "--rdzv-id job7-2",
-        within=12,
-        codes="RUN023",
-    )
-
-
-def test_a30_a_twin_that_comes_late_to_the_store_of_torchrun(ranks, tmp_path):
-    """What rank 0 has answered the others is no answer for a second process of the same rank."""
-    port = free_port()
-    each = world(2, port, _code=STAY, **AGENT)
-    store = WAIT + STORE.format(port=port) + "wait_for('over'); time.sleep(1)"
-    found = ranks.run({"_code": store}, *each, each[1] | when_begun(tmp_path), MARKS=str(tmp_path))
-    assert [one.code for one in found[:3]] == [0, 0, 0], found
-    reported([found[3]], "is too many: rank 1 of this job is rank 1 (here", f"pid {found[2].pid}", codes="NET006")
-
-
 def test_a37_an_interface_that_is_not_there(ranks):
     each = world(2, GLOO_SOCKET_IFNAME="eth77")
     reported(ranks.run(*each), "GLOO_SOCKET_IFNAME=eth77", "lo", codes="NET001")

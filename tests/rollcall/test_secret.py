@@ -13,10 +13,9 @@ import pytest
 
 from gpuready import rollcall
 from gpuready.cluster import Rendezvous
-from gpuready.rollcall import beacon, client, endpoint, job_secret, store_rollcall, wire
+from gpuready.rollcall import beacon, client, endpoint, job_secret, wire
 from gpuready.rollcall.hello import Hello, make_hello
 from gpuready.rollcall.rank_register import RankRegister
-from tests.ranks import free_port
 from tests.rollcall.strangers import EVIL, TWO_HOSTS, Job, gone, greet, intrude
 
 # -- on one host, without a word from the user --------------------------------------------------------
@@ -228,99 +227,43 @@ def test_every_word_of_a_peer_is_quoted():
 
 
 class Store:
-    """A store to which anyone may write."""
+    """The store of torchrun's agent, to which anyone may write."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = 60.0) -> None:
         self.values: dict[str, bytes] = {}
+        self.changed, self.seconds = threading.Condition(), seconds
 
     def set(self, key: str, value: str) -> None:
-        self.values[key] = value.encode()
+        with self.changed:
+            self.values[key] = value.encode()
+            self.changed.notify_all()
 
     def get(self, key: str) -> bytes:
-        return self.values[key]
-
-    def add(self, key: str, amount: int) -> int:
-        self.values[key] = str(int(self.values.get(key, b"0")) + amount).encode()
-        return int(self.values[key])
-
-    def check(self, keys: list[str]) -> bool:
-        return all(key in self.values for key in keys)
-
-
-def test_a_sealed_store_takes_nothing_from_a_stranger():
-    store = Store()
-    sealed, stranger = store_rollcall.SealedStore(store, "token"), store_rollcall.SealedStore(store, "")
-    sealed.put("a", {"x": 1})
-    stranger.put("b", {"x": 2})
-    store.values["c"], store.values["d"] = store.values["a"], b"\xff rubbish"
-    assert sealed.find("a") == {"x": 1} and [sealed.find(key) for key in "bcd"] == [None] * 3
+        with self.changed:
+            if not self.changed.wait_for(lambda: key in self.values, self.seconds):
+                raise RuntimeError("wait timeout")
+            return self.values[key]
 
 
 @pytest.mark.parametrize("token", ["token", ""])
-def test_a_stranger_at_the_store_of_torchrun(token):
-    where = {"port": 1, "run_id": "r", "agent_store": True} | TWO_HOSTS
-    store, ranks = Store(), [Rendezvous(rank, 2, 0, **where) for rank in range(2)]
-    trouble = Hello(1, 2, host="evil", trouble="x", fix=EVIL, run_id="r")
-    store_rollcall.SealedStore(store, "").put("gpuready/r/0/hello/1/2", trouble.to_json())
-    answers = {}
-
-    def attend(rank: int) -> None:
-        try:
-            hello = make_hello(ranks[rank], {})
-            answers[rank] = rollcall.attend_over_store(store, ranks[rank], hello, window=60.0, token=token)
-        except rollcall.RollcallRefused as no:
-            answers[rank] = str(no)
-
-    threads = [threading.Thread(target=attend, args=(rank,)) for rank in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if token:
-        assert gone(answers)
-    for said in () if token else answers.values():
-        assert EVIL in said and EVIL not in said.rpartition("; fix: ")[2]
-
-
-def test_ranks_of_one_torchrun_on_one_host_share_a_secret_without_a_word():
-    """torchrun gives none: the first rank draws it, and the kernel names the user to whom it is handed on."""
-    port = free_port()
-    ranks = [Rendezvous(rank, 2, rank, 2, port=port, run_id="r", agent_store=True, nodes=1) for rank in range(2)]
+def test_under_torchrun_rank_0_tells_its_port_in_the_agents_store(token):
+    """On one host the kernel names the user of the other side, so that no token is needed."""
+    ranks = [Rendezvous(rank, 2, rank, 2, port=1, run_id="r", agent_store=True, nodes=1) for rank in range(2)]
     store = Store()
-    trouble = Hello(1, 2, host="evil", trouble="x", fix=EVIL, run_id="r")
-    store_rollcall.SealedStore(store, "").put("gpuready/r/0/hello/1/2", trouble.to_json())
     with ThreadPoolExecutor() as pool:
         attending = [
-            pool.submit(rollcall.attend_over_store, store, one, make_hello(one, {}), window=60.0) for one in ranks
+            pool.submit(rollcall.attend_over_store, store, one, make_hello(one, {}), window=60.0, token=token)
+            for one in ranks
         ]
         answers = {rank: job.result() for rank, job in enumerate(attending)}
     assert gone(answers) and job_secret.OPEN_NOTE not in answers[0].notes
-    assert b'"host":"evil"' in store.get("gpuready/r/0/hello/1/2"), "it was there, and counted for nothing"
+    assert answers[0].listener is None and int(store.get("gpuready/r/0/port")) > 1
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_the_word_of_a_job_is_for_its_user_alone():
-    job = Rendezvous(0, 2, 0, 2, port=free_port(), run_id="r", nodes=1)
-    assert beacon.share_word(job, "first") == beacon.share_word(job, "second") == "first"
-    pid = os.fork()
-    if not pid:
-        name = f"gpuready-word-{beacon._job_key(job)}"
-        os.setuid(65534)
-        other = socket.socket(socket.AF_UNIX)
-        other.settimeout(60)
-        try:
-            other.connect("\0" + name)
-            os._exit(1 if other.recv(99) else 0)
-        finally:
-            os._exit(2)
-    assert os.waitpid(pid, 0)[1] == 0
-
-
-def test_a_name_that_another_took_gives_no_word(monkeypatch):
-    job = Rendezvous(0, 2, 0, 2, port=free_port(), run_id="r", nodes=1)
-    with beacon._bind_abstract_socket(f"gpuready-word-{beacon._job_key(job)}"):
-        monkeypatch.setattr(beacon, "is_own_user", lambda conn: False)
-        assert beacon.share_word(job, "ours") == ""
+def test_who_hears_no_port_in_the_agents_store_says_so():
+    ranks = [Rendezvous(rank, 2, rank, 2, port=1, run_id="r", agent_store=True, nodes=1) for rank in range(2)]
+    with pytest.raises(rollcall.RollcallRefused, match="did not hear in torchrun's store where rank 0 listens"):
+        rollcall.attend_over_store(Store(0.1), ranks[1], make_hello(ranks[1], {}), window=60.0)
 
 
 # -- what was said before, or to another ---------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 Rank 0 listens on MASTER_PORT itself and passes the open listening socket to torch's store when all have come:
 no other port has to be open, and no process can take the port in between. Under torchrun the agent has that
-port already; there the roll-call uses the agent's store (``store_rollcall``).
+port already: there rank 0 listens at another one, as gloo and NCCL do next.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from typing import Any
 from gpuready.cluster import Rendezvous
 from gpuready.model.record import Record
 from gpuready.model.visible_text import escape_unprintable
-from gpuready.rollcall import beacon, client, endpoint, job_secret, store_rollcall, trial_connections, wire
+from gpuready.rollcall import beacon, client, endpoint, job_secret, trial_connections, wire
 from gpuready.rollcall.client import InquireStore, RankRejected
 from gpuready.rollcall.hello import Hello
 from gpuready.rollcall.job_secret import JobSecret
 from gpuready.rollcall.rank_register import RollcallFault, RollcallOptions
 from gpuready.rollcall.server import RollcallServer, ensure_file_limit
-from gpuready.rollcall.store_rollcall import KeyValueStore
 from gpuready.rollcall.trial_connections import EchoServer
 
 __all__ = [
@@ -96,26 +95,20 @@ def attend_rollcall(
     return result.replace(seconds=time.monotonic() - started)
 
 
-def attend_over_store(store: KeyValueStore, rendezvous: Rendezvous, own_hello: Hello, **fields: Any) -> Attendance:
-    """Take part over an existing store, to which anyone may write: with a token, only sealed values count."""
-    options = RollcallOptions(**fields)
-    is_single = job_secret.is_single_host(rendezvous)  # then the ranks of this user share a token
-    token = options.token or (beacon.share_word(rendezvous, job_secret.make_token()) if is_single else "")
-    started = time.monotonic()
-    echo_server = _open_echo_server(own_hello) if rendezvous.world_size > (rendezvous.local_world_size or 0) else None
-    if echo_server is not None:
-        where = own_hello.data[0] or endpoint.source_address_to(rendezvous.address, rendezvous.port)
-        own_hello = own_hello.replace(data=(where, echo_server.port))
+def attend_over_store(store: Any, rendezvous: Rendezvous, own_hello: Hello, **fields: Any) -> Attendance:
+    """Take part where torchrun's agent has the port: rank 0 listens at another one, and tells it in the agent's store."""
+    key = f"gpuready/{rendezvous.run_id}/{rendezvous.restart}/port"
     try:
-        sealed_store = store_rollcall.SealedStore(store, token)
-        dialer = _make_dialer(echo_server)
-        reply = store_rollcall.exchange_over_store(sealed_store, rendezvous, own_hello, options, dialer)
-    except RankRejected as error:
-        raise RollcallRefused(tuple(error.faults)) from None
-    finally:
-        if echo_server is not None:
-            echo_server.close()
-    return _make_attendance(reply, rendezvous.address, None).replace(seconds=time.monotonic() - started)
+        if not own_hello.rank:
+            store.set(key, str(endpoint.find_free_port()))
+        port = int(store.get(key))
+    except (RuntimeError, ValueError):
+        message = f"{own_hello.rank_label} did not hear in torchrun's store where rank 0 listens"
+        raise RollcallRefused((RollcallFault("NET016", message, "look at the output of rank 0", (0,)),)) from None
+    attendance = attend_rollcall(rendezvous.replace(port=port), own_hello, **fields)
+    if attendance.listener is not None:  # the group uses the agent's store
+        attendance.listener.close()
+    return attendance.replace(listener=None)
 
 
 def report_trouble(rendezvous: Rendezvous, own_hello: Hello, token: str = "") -> None:

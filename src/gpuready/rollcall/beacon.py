@@ -9,7 +9,6 @@ import os
 import socket
 import struct
 import sys
-import threading
 import zlib
 from contextlib import suppress
 
@@ -50,41 +49,6 @@ def connect_beacon(name: str, seconds: float = 1.0) -> socket.socket | None:
             return sock
     sock.close()
     return None
-
-
-def share_word(rendezvous: Rendezvous, word: str) -> str:
-    """Return the word of the first process of this user on this host that shares one for this job: ours, if that is us.
-
-    It is handed on as long as the process lives. Empty if another user has taken the name.
-    """
-    name = f"gpuready-word-{_job_key(rendezvous)}"
-    for _ in range(3):  # the other may end between the two calls
-        sock = _bind_abstract_socket(name)
-        if sock is not None:
-            threading.Thread(target=_hand_word_on, args=(sock, word), daemon=True).start()
-            return word
-        conn = connect_beacon(name, 2.0)
-        if conn is None:
-            continue
-        with conn:
-            try:
-                return conn.recv(200).decode("ascii", "replace")
-            except OSError:
-                continue
-    return ""
-
-
-def _hand_word_on(sock: socket.socket, word: str) -> None:
-    while True:
-        try:
-            conn, _ = sock.accept()
-            with conn:
-                if is_own_user(conn):
-                    conn.sendall(word.encode())
-        except ConnectionError:
-            continue
-        except OSError:
-            return
 
 
 def claim_rank(rendezvous: Rendezvous) -> tuple[socket.socket | None, int]:

@@ -205,15 +205,6 @@ def find_free_port() -> int:
         return int(sock.getsockname()[1])
 
 
-def source_address_to(host: str, port: int) -> str:
-    """Return the local address from which another host is reached; nothing is sent."""
-    for family, where in resolve_host(host, port):
-        with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as sock:
-            sock.connect(where)
-            return str(sock.getsockname()[0])
-    return ""
-
-
 def is_local_address(address: str) -> bool:
     """Whether an address belongs to this host: only then can it be bound."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET

@@ -16,10 +16,9 @@ from gpuready.model.visible_text import escape_unprintable
 from gpuready.rollcall import Attendance, Hello, RollcallFault, RollcallRefused, endpoint, hello
 from gpuready.rollcall.hello import own_hostname
 from gpuready.rollcall.rank_register import format_rank_ranges
-from gpuready.rollcall.store_rollcall import has_store_keys
 from gpuready.runtime import group_proof, seeds
 from gpuready.runtime.device import DEVICE_BACKENDS, backend_of_device
-from gpuready.runtime.group_proof import PROOF_S, CollectiveStalled, GroupProof
+from gpuready.runtime.group_proof import PROOF_S, CollectiveStalled, GroupProof, has_store_keys
 from gpuready.runtime.world import destroy_group
 
 JOB_KEY = "gpuready/job"

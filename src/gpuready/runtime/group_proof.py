@@ -15,7 +15,6 @@ from typing import Any
 from gpuready.model.visible_text import escape_unprintable
 from gpuready.rollcall import RollcallFault
 from gpuready.rollcall.rank_register import format_rank_ranges
-from gpuready.rollcall.store_rollcall import has_store_keys
 
 PROOF_S, RETEST_S = 30.0, 10.0
 FULL_MANTISSAS = (11184811, 14502571, 16777213, 8388611)
@@ -25,6 +24,18 @@ RETEST_FIX = "take that host out, and test its device and its memory: gpuready p
 
 SumError = dict[str, object]
 """Errors of a sum: ``owners`` (members whose own places are wrong), ``nan``, ``says``; empty if it is right."""
+
+
+def has_store_keys(store: Any, keys: list[str]) -> bool:
+    """Whether a store of torch has all these keys. ``check`` came to Python with torch 2.3; before, a short wait tells."""
+    check = getattr(store, "check", None)
+    if check is not None:
+        return bool(check(keys))
+    try:
+        store.wait(keys, timedelta(milliseconds=20))
+    except RuntimeError:
+        return False
+    return True
 
 
 class CollectiveStalled(Exception):

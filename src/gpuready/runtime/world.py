@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpuready.model import Record
-from gpuready.rollcall.store_rollcall import has_store_keys
 from gpuready.runtime import seeds
+from gpuready.runtime.group_proof import has_store_keys
 
 GOODBYE_S = 5.0
 """Seconds that rank 0, which serves the store, waits for the others at a regular end."""
