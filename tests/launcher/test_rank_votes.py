@@ -444,3 +444,22 @@ def test_the_error_that_one_rank_alone_caught_before_all_ended_alike_is_the_firs
     says = "its log alone has an error before that of all: PermissionError: /out"
     assert rank_votes.explain_vote(made.list_ends(), 2, 4) == says
     assert rank_votes.explain_vote(made.list_ends()[2:3], 2, 4) == "", "of its own"
+
+
+@pytest.mark.parametrize(
+    ("line", "waits"),
+    [
+        ("CalledProcessError: Command '['/opt/installs/bin/python']' died with <Signals.SIGSEGV: 11>.", False),
+        ("RuntimeError: the pipeline stalled", True),
+        ("RuntimeError: step is stuck", True),
+    ],
+)
+def test_a_path_does_not_speak_of_waiting(line, waits):
+    assert rank_votes.speaks_of_waiting([line]) is waits
+
+
+@pytest.mark.parametrize("name", ["socket.gaierror", "struct.error", "shards.exhausted"])
+def test_an_exception_in_small_letters_below_a_traceback_is_the_last_error(name):
+    lines = ["Traceback (most recent call last):", '  File "/j/t.py", line 4, in load', f"{name}: bad"]
+    assert last_error_line(lines) == f"{name}: bad"
+    assert last_error_line(["Traceback (most recent call last):", '  File "/j/t.py", line 4, in load', "loss: 3"]) == ""

@@ -19,6 +19,9 @@ def ended(**more: object) -> LaunchAttempt:
     return LaunchAttempt(ends=(RankEnd(0, "here", 7, 137, **more),), first=(0,))  # type: ignore[arg-type]
 
 
+NO_MEMORY = "OSError: [Errno 12] Cannot allocate memory"
+
+
 @pytest.mark.parametrize(
     ("code", "attempt", "refuted"),
     [
@@ -32,6 +35,10 @@ def ended(**more: object) -> LaunchAttempt:
         ("MEM003", ended(oom=True), False),
         ("MEM003", ended(oom=True, limits={"memory": 2 << 30}), True),
         ("MEM003", ended(memory_kills=False, last=("RuntimeError: can't allocate memory: you tried 9 bytes",)), False),
+        ("MEM003", ended(last=(NO_MEMORY,), limits={"free": 20 << 30}), True),
+        ("MEM003", ended(last=(NO_MEMORY,), limits={"free": 2 << 30}), False),
+        ("MEM003", ended(last=(f"{NO_MEMORY}: Unable to allocate 30.5 GiB",), limits={"free": 20 << 30}), False),
+        ("MEM003", ended(last=(f"{NO_MEMORY}: tried 4096 bytes",), limits={"free": 20 << 30}), True),
         ("RUN019", ended(signal=9), True),
         ("RUN019", ended(signal=9, stopped=True), False),
         ("RUN019", ended(signal=11), False),
@@ -70,6 +77,13 @@ LIMITS = {"files": 1024, "processes": 4096, "pids": 64, "denied": 0}
             "2.0 GiB of data are allowed to it (ulimit -d)",
         ),
         ("MemoryError", LIMITS | {"memory": 4 << 30}, "4.0 GiB of memory are allowed to its control group"),
+        ("OSError: [Errno 12] Cannot allocate memory", LIMITS | {"locked_bytes": 65536}, ""),
+        (
+            "RuntimeError: mlock: Cannot allocate memory",
+            LIMITS | {"locked_bytes": 65536},
+            "65536 bytes of locked memory",
+        ),
+        ("RuntimeError: can't start new thread", LIMITS | {"addresses": 6 << 30}, "6.0 GiB of addresses"),
         ("OSError: [Errno 24] Too many open files", {}, ""),
         ("OSError: [Errno 27] File too large", LIMITS | {"file_bytes": 4096}, "files of at most 4096 bytes"),
         (
@@ -99,6 +113,8 @@ def test_a_short_write_on_a_full_disk_is_told(last, told):
 @pytest.mark.parametrize(
     ("line", "more", "excluded"),
     [
+        ("sqlite3.OperationalError: database is locked", {}, False),
+        ("socket.gaierror: [Errno -2] Name or service not known", {}, False),
         ("KeyError: 'input_ids'", {}, True),
         ("KeyError: 'input_ids'", {"decided": "its log says 'tokenizers 0.20.1', and those of the others"}, False),
         ("ImportError: cannot import name 'fused' from 'fastops' (/srv/old/fastops.py)", {}, False),

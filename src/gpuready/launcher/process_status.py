@@ -110,6 +110,7 @@ _LIMIT_ROWS = {
     "processes": "Max processes",
     "addresses": "Max address space",
     "data_bytes": "Max data size",
+    "locked_bytes": "Max locked memory",
     "file_bytes": "Max file size",
     "seconds": "Max cpu time",
 }
@@ -117,7 +118,7 @@ _LIMIT_ROWS = {
 
 
 def read_limits(root: str = "", pid: int | str = "self") -> dict[str, int]:
-    """Return a rank's limits (-1: any) on files, processes, bytes of addresses, of data and of a file, and seconds; the processes and bytes of its control group (0: any), and how often more processes were refused."""
+    """Return a rank's limits (-1: any) on files, processes, bytes of addresses, of data, of locked memory and of a file, and seconds; the processes and bytes of its control group (0: any), and how often more processes were refused."""
     rows = read_text(f"{root}/proc/{pid}/limits").splitlines()
     soft = {row[:26].strip(): row[26:].split()[0] for row in rows[1:]}
     words = {name: soft.get(row, "") for name, row in _LIMIT_ROWS.items()}
@@ -239,7 +240,7 @@ class MemoryWatch:
 
     def __init__(self) -> None:
         self.first: dict[int, tuple[float, int]] = {}
-        self.reported = False
+        self.reported, self.left = False, 0
 
     def look(self, pids: Mapping[int, int], now: float) -> tuple[int, str] | None:
         """Return the rank that has grown most, and a sentence, when memory runs out; only once."""
@@ -247,6 +248,7 @@ class MemoryWatch:
         for rank, size in sizes.items():
             self.first.setdefault(rank, (now, size))
         left, total = read_memory_room()
+        self.left = left
         if self.reported or not sizes or not total or left > LEAST_SHARE * total:
             return None
         rank = max(sizes, key=lambda one: sizes[one] - self.first[one][1])

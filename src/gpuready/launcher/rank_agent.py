@@ -320,7 +320,7 @@ class RankAgent:
         """What only now can be known of why a rank failed: whether the kernel killed for memory, the room in /dev/shm, the limits."""
         before, now = self.oom_kills_before, process_status.count_oom_kills()
         kills = None if before is None or now is None else now > before
-        limits = {**limits, "denied": limits["denied"] - self.limits_before["denied"]}
+        limits = {**limits, "denied": limits["denied"] - self.limits_before["denied"], "free": self.memory.left}
         watch = self._watch_of(rank, time.monotonic())
         words = "\n".join([*self.command, *(line for line in error.splitlines() if not line.startswith('  File "'))])
         named = re.findall(r"(?<![\w./])/[^\s'\"=:,()]+", words)

@@ -64,7 +64,7 @@ _LISTENS = re.compile(r"failed to listen on any local network address\. port: (\
 _STORE = re.compile(r"(?:connect to|addresses of|address of) \(([^\s(),]+), (\d+)\)")
 """``trying to connect to (10.99.0.77, 42703)``, ``The IPv4 network addresses of (n01, 29500) cannot be retrieved``"""
 _WAITED = re.compile(
-    r"timed? ?out|timeout|deadline|overdue|watchdog|no progress|took longer|stall|stuck", re.IGNORECASE
+    r"timed? ?out|timeout|deadline|overdue|watchdog|no progress|took longer|\bstall|\bstuck", re.IGNORECASE
 )
 CHAIN_BEGINS = ("During handling of the above", "The above exception was")
 ASK_TORCH = "--check-collectives"

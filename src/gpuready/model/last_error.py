@@ -10,8 +10,8 @@ RANK_TAG = re.compile(r"^(?:\[rank\d+\]:\s?)+")
 """``[rank0]: ``, which torch writes before the lines of a traceback, once for each group that was made."""
 _ERROR = re.compile(r"[\w.]*(?:Error|Exception)\b(?! in thread| ignored)|[a-z]\w*(?:\.\w+)*\.error: ")
 """``ValueError: bad shard``, ``zlib.error: Error -3 while decompressing data``"""
-_NAMED_ERROR = re.compile(r"(?:[a-z]\w*\.)*[A-Z]\w*(?:: |$)")
-"""``StopTraining: no shard is left``, which stands below the lines of a traceback"""
+_NAMED_ERROR = re.compile(r"(?:(?:[a-z_]\w*\.)*[A-Z]\w*|(?:[a-z_]\w*\.)+\w+)(?:: |$)")
+"""``StopTraining: no shard is left``, ``socket.gaierror: [Errno -2] Name or service not known``, below the lines of a traceback"""
 
 
 def names_error(line: str) -> bool:

@@ -263,6 +263,13 @@ def _open_log_book(folder: str, environ: Mapping[str, str]) -> tuple[RankLogs, s
 FILE_WORDS = ("Too many open files", "[Errno 24]")
 DISK_WORDS = ("No space left", "[Errno 28]", "iostream error", "PytorchStreamWriter", "inline_container.cc")
 MEMORY_WORDS = ("allocate memory", "MemoryError", "bad_alloc", "[Errno 12]")
+_LOCKS = re.compile(r"mlock|\b(?:pin|page-?lock|memlock|ibv_|regist)", re.IGNORECASE)
+"""What an error says that wants memory which is never paged out, for a GPU or for InfiniBand."""
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+_ASKED = re.compile(rf"(\d+(?:\.\d+)?) ({'|'.join(_UNITS)})\b")
+"""``you tried to allocate 4294967296 bytes``, ``Unable to allocate 7.45 GiB for an array``"""
+MUCH_MEMORY = 4 << 30
+"""With so much left a second before, a host refuses no allocation that does not ask for more."""
 THREAD_WORDS = ("can't start new thread", "Resource temporarily unavailable", "pthread_create", "[Errno 11]")
 
 
@@ -291,9 +298,12 @@ def _describe_limit(end: RankEnd) -> tuple[str, str]:
         return f"its working folder was deleted meanwhile: {end.folder}", "start it in a folder that stays"
     memory, kinds = limits.get("memory", 0), (("addresses", "addresses", "-v"), ("data_bytes", "data", "-d"))
     allowed = {flag: f"{_gib(limits[name])} GiB of {words}" for name, words, flag in kinds if limits.get(name, -1) >= 0}
-    if allowed and any(words in text for words in MEMORY_WORDS):
+    if allowed and not denied and any(words in text for words in (*MEMORY_WORDS, *THREAD_WORDS[::2])):
         raised = " && ".join(f"ulimit {flag} unlimited" for flag in allowed)
         return f"{' and '.join(allowed.values())} are allowed to it (ulimit {', '.join(allowed)})", raised
+    locked = limits.get("locked_bytes", -1)
+    if locked >= 0 and any(words in error for words in MEMORY_WORDS) and _LOCKS.search(error):
+        return f"{locked} bytes of locked memory are allowed to it (ulimit -l)", "ulimit -l unlimited"
     if memory and (end.oom or any(words in text for words in MEMORY_WORDS)):
         return f"{_gib(memory)} GiB of memory are allowed to its control group", "give the job more memory"
     if denied or (limits and any(words in text for words in THREAD_WORDS)):
@@ -345,9 +355,12 @@ def _add_limits(attempt: LaunchAttempt, job: LaunchJob) -> LaunchAttempt:
 OUT_OF_MEMORY, SHARED_MEMORY, STOPPED_FROM_OUTSIDE, PROGRAM_ITSELF = "MEM003", "SYS001", "RUN029", "RUN019"
 NO_DISK_SPACE, RANKS_MISSING, OTHER_COLLECTIVES = "SYS002", "RUN033", "RUN001"
 MASTER_PORT, PROGRAM_PORT = "port-in-use", "program-port-in-use"
-_OF_THE_PLACE = re.compile(
-    r"[\w.]*(?:ImportError|ModuleNotFoundError|OSError)\b|.*\[Errno \d+\]|AttributeError: (?:partially initialized )?module |Unicode\w+: 'ascii'"
+_OF_THE_PLACE = re.compile(r".*\[Errno \d+\]|AttributeError: (?:partially initialized )?module ")
+_OF_THE_PROGRAM = re.compile(
+    r"(?:\w+\.)*(?:Key|Value|Type|Index|Attribute|Name|UnboundLocal|Assertion|ZeroDivision|NotImplemented|Recursion|Lookup|"
+    r"Overflow|FloatingPoint|Pickling|Unpickling|JSONDecode|Syntax|Indentation|Runtime)Error\b"
 )
+"""What code raises of itself: an error of another name may come from a server, a lock or a disk."""
 _READS_VARIABLE = re.compile(r'(?:<frozen os>|/os\.py)", line \d+, in __getitem__')
 """The frame of ``os.environ["NAME"]``, which the place has not set."""
 _VERSION = re.compile(r"(?<![\d.])\d+\.\d+\.\d+(?!\.?\d)")
@@ -405,7 +418,8 @@ def _drop_survived(diagnosis: Diagnosis, attempt: LaunchAttempt) -> Diagnosis:
 def _is_environment_excluded(attempt: LaunchAttempt) -> bool:
     """Whether the limits were looked at, no rank differs from the others, and the error is not of a module or a file: another node may have it."""
     errors = [last_error_line(end.last) for end in attempt.first_ends]
-    outside = any(_OF_THE_PLACE.match(line) or len(set(_VERSION.findall(line))) > 1 for line in errors)
+    outside = not all(map(_OF_THE_PROGRAM.match, errors))
+    outside = outside or any(_OF_THE_PLACE.match(line) or len(set(_VERSION.findall(line))) > 1 for line in errors)
     outside = outside or any(_READS_VARIABLE.search(line) for end in attempt.first_ends for line in end.last[-8:])
     return all(end.limits for end in attempt.first_ends) and not attempt.decided and not outside
 
@@ -429,11 +443,21 @@ def _is_refuted(code: str, attempt: LaunchAttempt) -> bool:
         seen = [kills for end in attempt.ends for kills in (end.oom or None, end.memory_kills) if kills is not None]
         refused = any("memory" in last_error_line(end.last) for end in attempt.first_ends)  # it says so itself
         of_its_group = any(end.oom and end.limits.get("memory") for end in attempt.first_ends)
-        return of_its_group or (bool(seen) and not any(seen) and not refused)
+        return of_its_group or (bool(seen) and not any(seen) and not refused) or _had_memory(attempt)
     if code == SHARED_MEMORY:
         room = [end.shm_free for end in attempt.first_ends if end.shm_free is not None]
         return bool(room) and min(room) > ROOM_SHARE
     return False
+
+
+def _had_memory(attempt: LaunchAttempt) -> bool:
+    """Whether no rank was killed, and each that failed first had more left than it asked for: another limit refused it."""
+    for end in attempt.first_ends:
+        found = _ASKED.search(last_error_line(end.last))
+        asked = float(found[1]) * 1024 ** _UNITS.index(found[2]) if found else 0
+        if end.signal or end.oom or end.memory_kills or end.limits.get("free", 0) < max(MUCH_MEMORY, asked):
+            return False
+    return bool(attempt.first_ends)
 
 
 def _diagnose_logs(paths: list[str], job: LaunchJob, read_as: Mapping[str, str] | None = None) -> Diagnosis | None:

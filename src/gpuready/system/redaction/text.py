@@ -342,7 +342,7 @@ def _redact_keys_by_entropy(text: str) -> str:
     """Hide words that look like a key by their entropy, where a word on the same line says that they are one."""
     parts, copied_until = [], 0
     for found in compile_cached(r"[A-Za-z0-9~./][A-Za-z0-9+/_.\-]{18,}[A-Za-z0-9+/_\-]={0,2}").finditer(text):
-        if _says_key(text, *found.span()) and has_key_entropy(found.group()):
+        if has_key_entropy(found.group()) and _says_key(text, *found.span()):  # the cheaper question first
             parts += [text[copied_until : found.start()], REDACTED]
             copied_until = found.end()
     return "".join([*parts, text[copied_until:]]) if parts else text
