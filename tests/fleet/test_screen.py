@@ -7,6 +7,7 @@ from tests.fleet.worlds import judge_all, machine, names
 
 from gpuready.model.fleet import Drift, FleetReport, FleetSuspect, NodeGroup
 from gpuready.model.node_names import fold_node_names
+from gpuready.model.report import Finding
 from gpuready.render import fleet as render
 from gpuready.render.layout import Screen
 
@@ -25,6 +26,20 @@ def test_every_line_fits_and_every_difference_is_there():
     )
     for name in every[3::40]:
         assert name[1:] in text
+
+
+def test_a_difference_is_listed_once_and_leaves_room_for_the_others():
+    drift = [Drift("driver", f"driver.fact_{at}", "2", (NodeGroup("1", f"n{at}", 1),), 16) for at in range(12)]
+    told = [
+        Finding(f"FLT00{at}", "warning", f"driver.fact_{at} 1 instead of 2: 1 of 16 nodes differs: n{at}")
+        for at in range(2)
+    ]
+    report = FleetReport("check", "simulated", 16, drift=tuple(drift), findings=tuple(told), states={"answered": "n1"})
+    text = render.render_fleet_screen(report, Screen(80))
+    assert all(text.count(f"driver.fact_{at} 1 instead of 2") == 1 for at in range(12)), text
+    assert "more difference" not in text
+    report = report.replace(findings=tuple(told[:1]))
+    assert "and 1 more difference: -v" in render.render_fleet_screen(report, Screen(80))
 
 
 def test_a_long_set_of_nodes_says_that_there_are_more():

@@ -9,6 +9,7 @@ import gpuready
 
 SRC = Path(gpuready.__file__).parent
 REPORTED = {
+    "launcher/rank_watch.py": "how old a file is, which has the time of day",
     "launcher/run_events.py": "when an event was",
     "rollcall/hello.py": "compared between hosts, and only noted",
     "rollcall/server.py": "compared between hosts, and only noted",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import time
 import traceback
 from typing import Any
 
 import pytest
 
-from gpuready.launcher import rank_main
+from gpuready.launcher import rank_main, rank_process
 from gpuready.launcher.rank_process import RankProcess
 
 
@@ -52,3 +55,18 @@ def test_what_a_rank_says_of_itself_is_told_apart_from_its_stack(rank):
     rank._handle_stack(b'Thread 0x1\ncall all_reduce(float32 [8])\npaths [[], [], ["/"]]\n')
     kinds = [(message["t"], message["d"]) for message in rank.messages]
     assert kinds == [("paths", '[[], [], ["/"]]'), ("call", "all_reduce(float32 [8])"), ("stack", ["Thread 0x1"])]
+
+
+def test_a_shell_is_not_ended_before_its_programs():
+    """It would end by SIGTERM at once, and what it started be killed without the time to save."""
+    with subprocess.Popen(["sh", "-c", "sleep 99; true"], start_new_session=True) as shell:
+        try:
+            deadline = time.monotonic() + 10
+            while len(both := rank_process.list_signalled(shell.pid, signal.SIGINT)) < 2:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            child = next(pid for pid in both if pid != shell.pid)
+            assert rank_process.list_signalled(shell.pid, signal.SIGTERM) == [child]
+            assert rank_process.list_signalled(child, signal.SIGTERM) == [child]
+        finally:
+            os.killpg(shell.pid, 9)

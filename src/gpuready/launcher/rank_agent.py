@@ -42,6 +42,7 @@ class RankAgent:
         self.outgoing_bytes, self.incoming, self.connection = 0, b"", self._connect_to_supervisor()
         self.env: dict[str, str] | None = None
         self.kill_deadline: float | None = None
+        self.stop_signal, self.signalled = 0, set()  # type: int, set[int]
         self.leaving = self.is_forked = False
         self.stack_reader: StackReader | None = None
         self.memory = MemoryWatch()
@@ -148,11 +149,18 @@ class RankAgent:
                 rank_process.send_signal(rank.pid, number)
 
     def _stop_ranks(self, number: int, grace: float) -> None:
-        for rank in self.ranks.values():
-            if rank.code is None:
-                rank_process.send_signal(rank.pid, number)
-                rank_process.send_signal(rank.pid, signal.SIGCONT)  # a stopped process receives nothing else
+        self.stop_signal, self.signalled = number, set()
         self.kill_deadline = time.monotonic() + grace if grace > 0 else 0.0
+        self._signal_ranks()
+
+    def _signal_ranks(self) -> None:
+        """Send the signal by which ranks are stopped to each process once that has not got it yet."""
+        living = [rank.pid for rank in self.ranks.values() if rank.code is None]
+        targets = {pid for rank in living for pid in rank_process.list_signalled(rank, self.stop_signal)}
+        for pid in targets - self.signalled:
+            self.signalled.add(pid)
+            rank_process.send_signal(pid, self.stop_signal)
+            rank_process.send_signal(pid, signal.SIGCONT)  # a stopped process receives nothing else
 
     def _signal_rank_groups(self, number: int) -> None:
         for rank in self.ranks.values():
@@ -233,6 +241,8 @@ class RankAgent:
             if now - ticked >= TICK_SECONDS:
                 ticked = now
                 self._send_heartbeats(now)
+                if self.kill_deadline is not None:
+                    self._signal_ranks()
             if self.kill_deadline is not None and now >= self.kill_deadline:
                 self.kill_deadline = None
                 self._signal_rank_groups(signal.SIGKILL)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from gpuready.launcher import rank_main
+from gpuready.launcher import process_status, rank_main
 from gpuready.launcher.rank_watch import RankWatch, describe_polled_file
 from gpuready.rollcall.interface_check import choose_gloo_interface
 
@@ -96,6 +96,16 @@ def own_hostname() -> str:
 def send_signal(pid: int, number: int) -> None:
     with suppress(OSError):
         os.kill(pid, number)
+
+
+_SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "busybox")
+
+
+def list_signalled(pid: int, number: int) -> list[int]:
+    """The processes that get a signal for a rank: the programs of a shell, which would end before they can save, or wait for them."""
+    is_shell = os.path.basename(process_status.read_link(f"/proc/{pid}/exe")) in _SHELLS
+    programs = process_status.list_child_processes(pid) if is_shell else []
+    return [*programs, pid] if number == signal.SIGINT or not programs else programs
 
 
 def is_readable(fd: int, deadline: float) -> bool:

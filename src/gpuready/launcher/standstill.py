@@ -103,7 +103,9 @@ def _describe_places(places: dict[int, Place], accused: list[int]) -> str:
     groups: dict[str, list[int]] = {}
     for rank in sorted(places, key=lambda rank: rank not in accused):
         groups.setdefault(places[rank].text or "an unknown place", []).append(rank)
-    return "; ".join(f"{list_ranks(ranks)} in {text}" for text, ranks in groups.items())
+    return "; ".join(
+        f"{list_ranks(ranks)} {'' if text.startswith('waiting ') else 'in '}{text}" for text, ranks in groups.items()
+    )
 
 
 def describe_all_places(ledger: RankLedger, accused: list[int]) -> str:

@@ -4,7 +4,16 @@ from collections.abc import Iterator, Sequence
 
 from gpuready.model import Report
 from gpuready.model.facts import verdict_words
-from gpuready.model.fleet import ANSWER_KINDS, ENVIRONMENTS, Drift, FleetReport, FleetSuspect, NodePair, Outlier
+from gpuready.model.fleet import (
+    ANSWER_KINDS,
+    ENVIRONMENTS,
+    Drift,
+    FleetReport,
+    FleetSuspect,
+    NodeGroup,
+    NodePair,
+    Outlier,
+)
 from gpuready.model.node_names import expand_node_set, fold_node_names
 from gpuready.model.visible_text import escape_unprintable
 from gpuready.render import json_document, units
@@ -188,10 +197,17 @@ def _format_fleet_findings(report: FleetReport, screen: Screen, verbose: bool) -
 
 def _format_drift(report: FleetReport, screen: Screen, verbose: bool) -> list[str]:
     ordered = sorted(report.drift, key=lambda one: not one.key.startswith("env."))  # variables are what a user changes
-    rows = ordered if verbose or report.did == "drift" else ordered[:10]
+    whole, told = verbose or report.did == "drift", "\n".join(finding.says for finding in report.findings)
+    new = [one for one in ordered if not all(_is_told(one.key, group, told) for group in one.groups)]
+    rows = ordered if whole else new[:10]
     lines = [text for one in rows for text in _format_drift_groups(one, screen)]
-    more = len(report.drift) - len(rows)
-    return [*lines, *([f"  and {more} more differences: -v"] if more else [])]
+    more = 0 if whole else len(new) - len(rows)
+    return [*lines, *([f"  and {more} more difference{'s' if more > 1 else ''}: -v"] if more else [])]
+
+
+def _is_told(key: str, group: NodeGroup, findings: str) -> bool:
+    """Whether a finding says it already, with all of its nodes."""
+    return f"{key} {group.value} instead of" in findings and group.nodes in findings
 
 
 def _format_drift_groups(one: Drift, screen: Screen) -> Iterator[str]:

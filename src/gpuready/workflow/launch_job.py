@@ -99,7 +99,7 @@ def make_launch_job(
         port=port,
         run_id=shared_id(run_id, engine, nnodes, master, port, environ),
         logs=os.path.abspath(str(flags.get("log-dir") or os.path.join("gpuready-logs", run_id))),
-        restarts=parse_count_flag(flags, "restarts", 0, 0) or 0,
+        restarts=_count_restarts(flags),
         spares=flags.get("spares", 0),
         window=_parse_seconds_flag(flags, "window", environ.get("GPUREADY_START_WINDOW"), 60.0),
         hang=_parse_seconds_flag(flags, "hang-timeout", None, 0.0, least=0.0),
@@ -209,6 +209,10 @@ def parse_count_flag(flags: Mapping[str, Any], name: str, default: int | None, l
     return int(text)
 
 
+def _count_restarts(flags: Mapping[str, Any]) -> int:
+    return parse_count_flag(flags, "restarts", 0, 0) or parse_count_flag(flags, "max-restarts", 0, 0) or 0
+
+
 def _parse_seconds_flag(
     flags: Mapping[str, Any], name: str, other: str | None, default: float, least: float = 1e-9
 ) -> float:
@@ -227,7 +231,7 @@ def _parse_seconds_flag(
 def _choose_hang_action(flags: Mapping[str, Any]) -> str:
     """Return what a run that stands still gets: by default a report, and its end where there is a time-out."""
     requested, timeout = flags.get("on-hang"), _parse_seconds_flag(flags, "hang-timeout", None, -1.0, least=0.0)
-    restarts = parse_count_flag(flags, "restarts", 0, 0) or 0
+    restarts = _count_restarts(flags)
     if requested not in (None, *HANG_ACTIONS):
         raise Refused(f"--on-hang takes {', '.join(HANG_ACTIONS)}, not {requested!r}")
     if timeout == 0:

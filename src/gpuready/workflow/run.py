@@ -67,7 +67,6 @@ def prepare_run(words: Sequence[str], framework: str | None = None, *, flags: Ma
     if script.is_in_deleted_folder():
         raise Refused("the current folder was deleted: change to one that exists, and start again")
     launch = launch_job.parse_command(words, flags, framework or "")
-    flags = {**flags, "restarts": flags.get("restarts") or flags.get("max-restarts")}
     flags = launch_job.split_spare_nodes(flags)
     environ = dict(system.LiveHost().get_environment())
     kind, words, python = launch.kind, launch.words, flags.get("python") or launch.python or None
@@ -232,7 +231,8 @@ def _find_lost_nodes(last: LaunchAttempt) -> list[str]:
 
 def _describe_restart(last: LaunchAttempt, diagnosis: Diagnosis | None, number: int, restarts: int) -> str:
     """Say why a start has failed, in one sentence."""
-    who = rank_votes.describe_first(last.first, last.ends, len(last.ends)) if last.first_ends else last.why
+    why = next((f"{note.kind}: {note.says}" for note in last.notes if note.kind == last.why), last.why)
+    who = rank_votes.describe_first(last.first, last.ends, len(last.ends)) if last.first_ends else why
     cause = f": {diagnosis.code} {diagnosis.says}" if diagnosis is not None and diagnosis.verdict == "cause" else ""
     return f"start {number} failed after {last.seconds:.0f} s: {who}{cause}; restart {number} of {restarts}"
 
