@@ -293,3 +293,38 @@ def test_two_builds_of_torch_are_told_from_an_extension_of_another_one(where, sy
 def test_a_cause_is_sure_where_its_words_leave_no_other(words, cause, is_sure):
     found = diagnose(f"{words}\n")
     assert (found.cause, found.confidence >= 0.8) == (cause, is_sure)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "says"),
+    [
+        ("", "auto_select_gpus", "Trainer(auto_select_gpus) left pytorch_lightning in 2.0"),
+        ("", "process_position", "Trainer(process_position) left pytorch_lightning in 1.7"),
+        ("", "warp", ""),
+        ("WeaverForCausalLM.", "load_in_4bit", ""),
+        ("MistralForCausalLM.", "warp", "MistralForCausalLM(warp) is not in the installed transformers"),
+    ],
+)
+def test_an_argument_that_only_one_class_ever_had_names_it_but_not_for_sure(owner, name, says):
+    found = diagnose(f"TypeError: {owner}__init__() got an unexpected keyword argument '{name}'\n")
+    assert (found.cause == "version-conflict") == bool(says) and says in found.says
+    assert found.confidence < 0.8
+
+
+def test_a_proxy_that_refuses_is_named_before_the_hub():
+    words = "HTTPSConnectionPool(host='huggingface.co', port=443): Max retries exceeded with url: /a"
+    refused = diagnose(
+        f"requests.exceptions.ProxyError: {words} (Caused by ProxyError('Unable to connect to proxy', x))\n"
+    )
+    assert "through the proxy" in refused.says and "HTTPS_PROXY" in refused.fix[0].does
+    plain = diagnose(f"requests.exceptions.ConnectionError: {words} (Caused by x)\n")
+    assert "through the proxy" not in plain.says and plain.fix[0].does.startswith("download the files")
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["cuda failed with error 2 out of memory. use CUDA_LAUNCH_BLOCKING=1", "error CUDA error: out of memory (a.cc:4)"],
+)
+def test_a_program_that_is_not_pythons_states_that_the_gpu_has_no_memory(words):
+    found = diagnose(f"{words}\n")
+    assert (found.cause, found.confidence) == ("cuda-oom", 0.95)

@@ -63,8 +63,10 @@ def find_symbol_spans(kind: str, symbol: str) -> list[Span]:
     """
     if kind == "package":
         return [{"package": name} for name, _, _ in _load_sections() if name == symbol]
-    if known := load_earlier_names().get((kind, symbol)):
-        return [known]
+    names = load_earlier_names()
+    ends = [key for key in names if key[0] == kind and key[1].endswith(symbol[1:])] if symbol[0] == "*" else []
+    if known := [names[key] for key in ends or [(kind, symbol)] if key in names]:
+        return known
     found = _search_sections(_load_sections(), kind, symbol)
     return found or (_search_sections(_load_lowered(), kind, symbol) if symbol == symbol.lower() else [])
 

@@ -119,6 +119,10 @@ def check_direction(conflict: VersionConflict, installed: str) -> VersionConflic
 def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionConflict | None:
     """The conflict behind an error; None where it is none, or the user's own mistake."""
     complaint = read_complaint(failure)
+    if complaint is not None and complaint.kind == "parameter" and not complaint.owner:
+        spans = find_spans("parameter", f"*({complaint.name}")  # Python before 3.10 says only ``__init__``
+        found = _conflict_from_table(complaint, USER, spans) if spans else None
+        return found.replace(symbol=spans[0]["symbol"] + ")", placed=False) if found and found.direction else None
     if complaint is not None and complaint.kind in ("undefined", "passed"):
         return _conflict_of_foreign_name(complaint, failure, find_spans)
     if complaint is None or not complaint.owner or complaint.owner.partition(".")[0] in sys.stdlib_module_names:
@@ -136,7 +140,8 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
     if complaint.kind in ("name", "module"):
         return _conflict_of_missing(complaint, failure, caller, find_spans)
     if not caller:  # a line without its stack: whose class it is, its name may say
-        is_known = bool(package and KEEPS_ATTRIBUTES.match(complaint.owner)) and complaint.kind == "attribute"
+        is_option = complaint.kind == "attribute" and bool(KEEPS_ATTRIBUTES.match(complaint.owner))
+        is_known = bool(package) and (is_option or complaint.kind == "parameter")
         is_unique = complaint.owner != "Trainer"  # many scripts have a class of this name
         return VersionConflict(package, USER, complaint.symbol) if is_known and is_unique else None
     if caller != USER and _is_passed_by_models(complaint):

@@ -42,10 +42,8 @@ def _find_signal_deaths(lines: Sequence[LogLine]) -> list[LogLine]:
     places = {(line.source, line.number): line for line in lines}
     statements: dict[object, LogLine] = {}
     for end in find_exits(lines):
-        signal = _SIGNALS.get(end.code or 0)
-        if signal:
-            line = places[end.source, end.number]
-            words = f"a process was killed by signal {signal}"
+        if signal := _SIGNALS.get(end.code or 0):
+            line, words = places[end.source, end.number], f"a process was killed by signal {signal}"
             statements.setdefault((end.rank, signal), _make_statement(line, words, end.rank))
     return list(statements.values())
 
@@ -180,13 +178,8 @@ def find_divergence(lines: Sequence[LogLine]) -> Iterator[tuple[LogLine, str]]:
 
 def _read_losses(lines: Sequence[LogLine]) -> list[tuple[LogLine, bool]]:
     """Every line that tells a loss, and whether one in it is not finite."""
-    found = []
-    for line in lines:
-        if "loss" in line.text or "Loss" in line.text or "LOSS" in line.text:
-            values = _LOSS.compiled.findall(line.text[:MAX_TEXT])
-            if values:
-                found.append((line, any("n" in value.lower() for value in values)))
-    return found
+    told = ((line, _LOSS.compiled.findall(line.text[:MAX_TEXT])) for line in lines if "loss" in line.text.lower())
+    return [(line, any("n" in value.lower() for value in values)) for line, values in told if values]
 
 
 def _read_scales(lines: Sequence[LogLine]) -> list[tuple[LogLine, bool]]:
