@@ -302,7 +302,12 @@ def test_a_cause_is_sure_where_its_words_leave_no_other(words, cause, is_sure):
         ("", "process_position", "Trainer(process_position) left pytorch_lightning in 1.7"),
         ("", "warp", ""),
         ("WeaverForCausalLM.", "load_in_4bit", ""),
-        ("MistralForCausalLM.", "warp", "MistralForCausalLM(warp) is not in the installed transformers"),
+        ("MistralForCausalLM.", "warp", ""),
+        (
+            "MistralForCausalLM.",
+            "load_in_4bit",
+            "MistralForCausalLM(load_in_4bit) is not in the installed transformers",
+        ),
     ],
 )
 def test_an_argument_that_only_one_class_ever_had_names_it_but_not_for_sure(owner, name, says):

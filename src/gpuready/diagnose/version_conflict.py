@@ -141,9 +141,9 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
         return _conflict_of_missing(complaint, failure, caller, find_spans)
     if not caller:  # a line without its stack: whose class it is, its name may say
         is_option = complaint.kind == "attribute" and bool(KEEPS_ATTRIBUTES.match(complaint.owner))
-        is_known = bool(package) and (is_option or complaint.kind == "parameter")
-        is_unique = complaint.owner != "Trainer"  # many scripts have a class of this name
-        return VersionConflict(package, USER, complaint.symbol) if is_known and is_unique else None
+        is_word = complaint.kind == "parameter" and bool(find_spans("parameter", f"*({complaint.name}"))
+        is_known = package and complaint.owner != "Trainer" and (is_option or is_word)  # many scripts have a Trainer
+        return VersionConflict(package, USER, complaint.symbol) if is_known else None
     if caller != USER and _is_passed_by_models(complaint):
         return VersionConflict("transformers", USER if caller == "transformers" else caller, complaint.symbol)
     is_remote = any(other == REMOTE_CODE for _, other in calling_frames(failure))
