@@ -134,22 +134,13 @@ def _find(asked: list[tuple[str, str]], *given: Any) -> Has:
 
 
 def _join_releases(name: str, read: dict[Version, Imports], has: dict[str, dict[Version, Has]]) -> list[dict[str, Any]]:
-    spans = {}
+    spans: dict[Version, Wanted] = {}
     for version, found in read.items():
-        spans[version] = (
-            {
-                (
-                    "torch",
-                    f"<{found.torch_floor}",
-                    "",
-                ): f"it turns PyTorch off below {found.torch_floor}, and then has no models"
-            }
-            if found.torch_floor
-            else {}
-        )
-        spans[version] |= (
-            {("numpy", ">=2", ""): f"the modules of {name} are compiled for numpy 1"} if found.is_for_numpy_one else {}
-        )
+        floor = found.torch_floor
+        why = f"it turns PyTorch off below {floor}, and then has no models"
+        spans[version] = {("torch", f"<{floor}", ""): why} if floor else {}
+        why = f"the modules of {name} are compiled for numpy 1"
+        spans[version] |= {("numpy", ">=2", ""): why} if found.is_for_numpy_one else {}
         spans[version] |= _widest(dict(_list_lacking(name, found, has)))
     return _join_spans(name, spans)
 

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from gpuready import workflow
 from gpuready.catalog import images
 from gpuready.containers import compose, dockerfile_facts
+from gpuready.containers.installs import parse_conda_words
 from gpuready.workflow.refusal import Refused
+from tests.every import every
 from tests.running import gpuready
 
 if sys.version_info >= (3, 11):
@@ -222,3 +224,17 @@ def test_sarif_points_at_the_line_of_the_file(tmp_path):
     result = next(r for r in json.loads(ran.out)["runs"][0]["results"] if r["ruleId"] == "DRV001")
     place = result["locations"][0]["physicalLocation"]
     assert place["artifactLocation"]["uri"] == "Dockerfile" and place["region"]["startLine"] == 2
+
+
+@every(
+    ("words", "build"),
+    [
+        (["python=3.11", "pytorch=2.5.1=py3.11_cuda12.4_cudnn9.1.0_0"], "cuda12.4"),
+        (["pytorch=2.5.1=cuda126_py311h8f3c3d6_303"], "cuda12.6"),
+        (["pytorch=2.5.1=cpu_mkl_py311"], "cpu"),
+        (["pytorch=1.13.1=py3.10_cuda11.7_cudnn8.5.0_0", "pytorch-cuda=11.7"], "cuda11.7"),
+        (["pytorch=2.5.1"], "conda"),
+    ],
+)
+def test_the_build_that_a_pin_of_conda_names(words, build):
+    assert next(pin.build for pin in parse_conda_words(words).pins if pin.name == "torch") == build

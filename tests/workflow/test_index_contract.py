@@ -6,9 +6,10 @@ import pytest
 
 from gpuready import contracts
 from gpuready.apply.index_release import IndexRelease
-from gpuready.model import Contract, Facts
+from gpuready.model import NOT_STATED, Contract, Facts
 from gpuready.workflow.index_contract import (
     ReleaseFinder,
+    _need_own_cuda,
     _with_own_files,
     choose_package_contract,
     judge_by_index,
@@ -58,3 +59,29 @@ def test_older_releases_of_a_package_are_looked_for_line_by_line():
 def test_what_comes_from_its_repository_alone_is_told_with_the_way_to_it(name):
     with pytest.raises(Refused, match=f"{name}.git`, with nvcc"):
         choose_package_contract(Facts((), "here"), name, None, ReleaseFinder())
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "wanted"),
+    [
+        ("ctranslate2", "4.5.0", {"driver.version": ">=525.60.13", "toolkit.version": "*", "cudnn.version": "==9.*"}),
+        ("ctranslate2", "4.8.5", {"driver.version": ">=525.60.13", "toolkit.version": "*"}),
+        ("cupy-cuda11x", "13.0", {"driver.version": ">=450.36.06", "toolkit.version": "*"}),
+        ("tomli", "2.0", {}),
+    ],
+)
+def test_a_package_that_loads_cuda_without_torch_needs_its_driver_and_libraries(name, version, wanted):
+    machine = Facts((), "here", NOT_STATED)
+    found = _need_own_cuda(machine, Contract(name, version), IndexRelease(name, version), lambda *_: None)
+    assert {need.key: need.want for need in found} == wanted
+    on_machine = _need_own_cuda(
+        Facts((), "here"), Contract(name, version), IndexRelease(name, version), lambda *_: None
+    )
+    assert {need.key for need in on_machine} == {*wanted} & {"driver.version"}, (
+        "a real one has libraries that wheels bring"
+    )
+
+
+def test_the_cuda_of_a_wheel_that_names_none_is_that_of_the_catalogue():
+    contract = _with_own_files(Contract("onnxruntime-gpu", "1.18.0"), IndexRelease("onnxruntime-gpu", "1.18.0"))
+    assert [need.want for need in contract.requirements_for("torch.cuda")] == [">=11,<12"]

@@ -92,6 +92,12 @@ def bundled_cuda(name: str, version: str) -> tuple[str, ...]:
     return tuple(next((row["cuda"] for row in rows), ()))
 
 
+def find_own_cuda(name: str, version: str) -> dict[str, Any] | None:
+    """Return the CUDA and cuDNN that a release loads by itself; None where that is not known."""
+    rows = load_catalog("packages")["own_cuda"]
+    return next((row for row in rows if _meets_requirement(row["packages"], {name: version})), None)
+
+
 def _meets_requirement(requirement: str, have: Mapping[str, str]) -> bool:
     name, specifier = split_requirement(requirement)
     version = have.get(name)

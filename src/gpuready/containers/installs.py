@@ -6,7 +6,8 @@ stated before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 
 from gpuready.catalog.packages import canonical_package_name, split_requirement
 from gpuready.containers.dockerfile import UNKNOWN
@@ -221,7 +222,7 @@ def _parse_conda_install(words: list[str]) -> Install | None:
     return parse_conda_words(plain)
 
 
-def parse_conda_words(words: Iterable[str]) -> Install:
+def parse_conda_words(words: Sequence[str]) -> Install:
     """Parse ``python=3.10``, ``pytorch==2.5.1``, ``pytorch-cuda=12.4``."""
     by_name: dict[str, PackagePin] = {}
     for word in words:
@@ -229,13 +230,20 @@ def parse_conda_words(words: Iterable[str]) -> Install:
         release = _parse_python_release(version.partition("=")[0]) or None
         by_name[_normalize_name(name)] = PackagePin(_normalize_name(name), release, "", "<0")
     python, cuda = by_name.pop("python", None), by_name.pop("pytorch-cuda", None) or by_name.get("cudatoolkit")
-    build = "cpu" if "cpuonly" in by_name else f"cuda{cuda.version}" if cuda and cuda.version else "conda"
+    named = next((_build_of_string(word) for word in words if "pytorch=" in word), "")
+    build = "cpu" if "cpuonly" in by_name else f"cuda{cuda.version}" if cuda and cuda.version else named or "conda"
     if torch := by_name.pop("pytorch", None):
         by_name["torch"] = torch.replace(name="torch", build=build)
     release = python.version if python else None
     return Install(
         "conda", tuple(by_name.values()), python=release or "", toolkit=_conda_toolkit(by_name), allowed=True
     )
+
+
+def _build_of_string(version: str) -> str:
+    """``2.5.1=py3.11_cuda12.4_cudnn9.1.0_0`` -> cuda12.4, ``2.5.1=cuda126_py311`` -> cuda12.6, ``2.5.1=cpu_mkl`` -> cpu."""
+    named = re.search(r"=.*cuda(\d\d)\.?(\d)", version)
+    return f"cuda{named[1]}.{named[2]}" if named else "cpu" if re.search(r"=(?:.*_)?cpu", version) else ""
 
 
 def _conda_toolkit(pins: Mapping[str, PackagePin]) -> str:

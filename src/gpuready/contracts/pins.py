@@ -130,16 +130,6 @@ def replace_patch_pins(
     return contract.replace(needs=tuple(needs))
 
 
-def without_package_pins(contract: Contract) -> Contract:
-    """Return a contract without its unconditional pins on packages other than torch: each patch states its own."""
-    kept = [n for n in contract.needs if n.when or n.level != "required" or not _is_own_pin(n)]
-    return contract.replace(needs=tuple(kept))
-
-
-def _is_own_pin(need: Requirement) -> bool:
-    return need.key.startswith("package.") and need.key != "package.torch"
-
-
 def _pins_behind_extras(contract: Contract, pins: Sequence[Requirement]) -> list[Requirement]:
     """Return pins behind an extra as unconditional ones, for packages that the contract always requires (torch).
 
@@ -197,11 +187,8 @@ def _is_of_every_line(need: Requirement, contract: Contract) -> bool:
     """Whether a need on the system is required by every contract of the framework, so that no version between them runs elsewhere."""
     if need.key != "os.system" or need.when:
         return False
-    return all(_requires_same(one, need) for one in list_line_contracts(contract.framework))
-
-
-def _requires_same(contract: Contract, need: Requirement) -> bool:
-    return any(one.level == "required" and one.want == need.want for one in contract.requirements_for(need.key))
+    rows = (line.requirements_for(need.key) for line in list_line_contracts(contract.framework))
+    return all(any(one.level == "required" and one.want == need.want for one in row) for row in rows)
 
 
 def pin_exact_version(contract: Contract, version: str, installed: str | None) -> Contract:

@@ -63,10 +63,16 @@ _DECIDING_FACTS = {
     "GPU": ("gpu.count",),
     "driver": ("driver.version",),
     "torch": ("package.torch", "torch.version", "torch.build", "torch.cuda"),
+    "its CUDA libraries (cuBLAS)": ("toolkit.version",),
+    "cuDNN": ("cudnn.version",),
 }
 """What decides whether a framework runs at all: of a machine that is only described, an answer names what was not given."""
-_DECIDING_NAMES = {"cuda": ("GPU", "driver", "torch"), "rocm": ("torch",)}
-"""Of each platform: elsewhere there is no driver to state, and one build of each torch."""
+_DECIDING_NAMES = {
+    "cuda": ("GPU", "driver", "torch"),
+    "rocm": ("torch",),
+    "own": ("GPU", "driver", "its CUDA libraries (cuBLAS)", "cuDNN"),
+}
+"""Of each platform, and of a package that loads CUDA itself: elsewhere there is no driver to state, and one build of each torch."""
 
 EXIT_CODES = {"ready": 0, "clear": 0, "not-ready": 1, "undecided": 3}
 
@@ -113,7 +119,8 @@ class Report(Record):
         needed = {fact.key for one in self.unstated if one.severity == "error" for fact in one.missing}
         wants = self.facts.value_if_known("job.wants")
         is_for_cpu = isinstance(wants, (tuple, list)) and "cpu" in wants  # a recording may have anything there
-        names = () if is_for_cpu else _DECIDING_NAMES.get(self.facts.value_if_known("platform.name") or "cuda", ())
+        platform = (self.facts.value_if_known("platform.name") or "cuda") if self.contract.platforms else "own"
+        names = () if is_for_cpu else _DECIDING_NAMES.get(platform, ())
         return tuple(name for name in names if needed.intersection(_DECIDING_FACTS[name]) and self._is_open(name))
 
     def _is_open(self, name: str) -> bool:

@@ -194,8 +194,8 @@ def best_choice(space: SearchSpace, choices: Sequence[Choice]) -> Choice:
     of_its_time = [build for build, _ in choices if release_day(build) <= space.until]
     newest = (of_its_time or [build for build, _ in choices[-1 if space.until else 0 :]])[0].version
     same = [choice for choice in choices if choice[0].version == newest]
-    same = _keep_least(same, lambda c: not c[0].pypi)
     same = _keep_least(same, lambda c: len(torch_packages.list_misfits(space.platform, space.contract, *c)))
+    same = _keep_least(same, lambda c: not c[0].pypi)
     same = _keep_least(same, lambda c: sum(k.how == "build" for k in kernels_for_choice(space, *c)))
     return min(same, key=lambda c: (_oldest_cuda_last(c[0].cuda), _rank_python(space, *c)))
 

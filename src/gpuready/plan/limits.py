@@ -177,7 +177,8 @@ def _platform_limits(platform: PlanPlatform, contract: Contract) -> Iterator[Lim
         if contract.says == METADATA_ONLY_NOTE:  # its platforms are a guess
             why = f"this machine has only a CPU: --wants cpu plans {contract.name} for it"
     elif platform.device == "cuda" and here not in (None, "cuda"):
-        why = f"this machine computes on {here}, and {_why_no_torch(contract, str(here))}"
+        lacks = "the catalogue has no torch for that to choose from"
+        why = f"this machine computes on {here}, and {lacks if here in contract.platforms else f'{contract.name} is for {named}'}"
     if why:
         cite = f"{contract.name}, platforms: {', '.join(contract.platforms)}"
         need = Requirement("platform.name", "|".join(contract.platforms), cite=cite)
@@ -214,12 +215,6 @@ def no_build_limit(facts: Facts, why: str) -> Limit:
 
 def _system_need() -> Requirement:
     return Requirement("os.system", "linux|windows|darwin", cite=NO_WHEELS)
-
-
-def _why_no_torch(contract: Contract, device: str) -> str:
-    if device not in contract.platforms:
-        return f"{contract.name} is for {' and '.join(contract.platforms)}"
-    return "the catalogue has no torch for that to choose from"
 
 
 def _python_tag_limits() -> Iterator[Limit]:

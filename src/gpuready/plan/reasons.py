@@ -173,10 +173,7 @@ def list_plan_notes(space: SearchSpace, build: TorchBuild, python: str) -> tuple
         if name in released:
             continue
         if "." not in name:
-            plan_notes.append(
-                f"the wheels of {name} are for {what} alone: beside this torch its kernels do not load"
-                + _suggest_other_build(space, build, python)
-            )
+            plan_notes.append(f"the wheels of {name} are for {what} alone: beside this torch its kernels do not load")
         elif not space.contract.read_from:  # those of another release are not its own
             wanted = f"{name.removeprefix('package.')} {describe_want(what)}"
             plan_notes.append(f"{space.contract.framework} recommends {wanted}, which is not available here")
@@ -199,18 +196,6 @@ def _macos_notes(space: SearchSpace) -> list[str]:
     if not here and "os.release" not in space.platform.facts:
         return [f"planned for macOS {WHEEL_MACOS} or newer, which torch's wheels need"]
     return []
-
-
-def _suggest_other_build(space: SearchSpace, build: TorchBuild, python: str) -> str:
-    """Suggest a build of the same release for which every required package is ready-made, if there is one."""
-    for other, with_python in space.open_choices():
-        if (
-            other.version == build.version
-            and with_python == python
-            and not torch_packages.list_misfits(space.platform, space.contract, other, python)
-        ):
-            return f"; --as torch={other.version}+{other.variant} takes it as it is"
-    return ""
 
 
 def _memory_notes(space: SearchSpace) -> list[str]:

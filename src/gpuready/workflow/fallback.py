@@ -7,7 +7,7 @@ from itertools import chain
 from gpuready import contracts
 from gpuready.catalog.torch import list_torch_builds, list_torch_releases
 from gpuready.model import versions
-from gpuready.model.plan import LockedPackage, Plan, RejectedChoice, UnresolvedCause
+from gpuready.model.plan import LockedPackage, Plan, PlanConflict, RejectedChoice, UnresolvedCause
 
 ChoosePlan = Callable[[str, str, str], Plan]  # (torch, python, reason) -> plan
 ResolvePlan = Callable[[Plan], Plan]
@@ -108,15 +108,12 @@ def _resolve_nearest(
 
 def _is_about_other_packages(resolved: Plan) -> bool:
     """Whether a conflict is of exact versions alone, and of none of torch's parts: ``sglang==0.5.8 depends on transformers==4.57.1``."""
-    says = resolved.conflicts[-1].says if resolved.conflicts else ""
-    needs = resolved.conflicts[-1].needs if resolved.conflicts else ()
-    names = {need.key.removeprefix("package.") for need in needs}
-    exact = [need for need in needs if need.want.startswith("==")]
-    pinned = (
-        re.findall(r"([\w.-]+)(?:\[[^\]]*\])?==", says) if " depends on " in says and not set(says) & {*"<>~!"} else []
-    )
-    is_other = not any(name.startswith(TORCH_PARTS) for name in (*names, *pinned))
-    return is_other and (bool(pinned) or (len(names) == 1 and len(exact) > 1))
+    conflict = resolved.conflicts[-1] if resolved.conflicts else PlanConflict("")
+    names = {need.key.removeprefix("package.") for need in conflict.needs}
+    if len(names) != 1 or sum(need.want.startswith("==") for need in conflict.needs) < 2:
+        is_exact = " depends on " in conflict.says and not {*conflict.says} & {*"<>~!"}
+        names = {*re.findall(r"([\w.-]+)(?:\[[^\]]*\])?==", conflict.says)} if is_exact else set()
+    return bool(names) and not any(name.startswith(TORCH_PARTS) for name in names)
 
 
 def _pinned_torches(resolved: Plan) -> list[str]:

@@ -11,6 +11,7 @@ from gpuready.apply.resolution_request import exact_specifier
 from gpuready.apply.uv import UvSettings
 from gpuready.apply.wheel_search import find_wheels
 from gpuready.catalog import indexes, packages
+from gpuready.catalog.cuda import minimum_driver
 from gpuready.catalog.torch import newest_torch
 from gpuready.contracts.catalogued_release import (
     add_catalogued_needs,
@@ -27,9 +28,8 @@ from gpuready.contracts.pins import (
     merge_metadata_pins,
     pin_exact_version,
     require_extras,
-    without_package_pins,
 )
-from gpuready.model import Contract, Fact, Facts, Requirement
+from gpuready.model import NOT_STATED, Contract, Fact, Facts, Requirement
 from gpuready.model.plan import Plan
 from gpuready.model.versions import major_minor, parse_release
 from gpuready.system.release_metadata import COMPILES_CUDA, IMPORTS_TORCH
@@ -114,13 +114,11 @@ def judge_by_index(facts: Facts, borrowed: Contract, find_release: ReleaseFinder
 
 
 def contracts_by_release(facts: Facts, contract: Contract, find_release: ReleaseFinder) -> Iterator[Contract]:
-    """Yield a contract with the pins of its release on the index, then without any: each patch has its own."""
+    """Yield a contract with the pins of its release on the index: each patch has its own."""
     release = find_release(contract.distribution or contract.framework, contract.version)
     if release is not None and release.requires_dist:
         requires, _, environment = _release_pins(facts, release)
         yield add_metadata_pins(contract, release.version, requires, environment)
-    if release is not None:
-        yield without_package_pins(contract)
 
 
 def choose_contract_by_index(
@@ -136,7 +134,7 @@ def choose_contract_by_index(
             borrowed = call_or_refuse(contracts.load_contract, framework, version, variant)
             chosen = pin_exact_version(judge_by_index(facts, borrowed, finder)[-1], version, None)
         return add_extras(facts, chosen, extras, finder)
-    return add_extras(facts, choose_package_contract(facts, framework, version, finder), extras, finder)
+    return add_extras(facts, choose_package_contract(facts, framework, version, finder, True), extras, finder)
 
 
 def add_extras(facts: Facts, contract: Contract, extras: Sequence[str], find_release: ReleaseFinder | None) -> Contract:
@@ -152,9 +150,12 @@ def add_extras(facts: Facts, contract: Contract, extras: Sequence[str], find_rel
 
 
 def choose_package_contract(
-    facts: Facts, framework: str, version: str | None, find_release: ReleaseFinder | None
+    facts: Facts, framework: str, version: str | None, find_release: ReleaseFinder | None, without_torch: bool = False
 ) -> Contract:
-    """Return the contract of a package that has none: by its installed metadata, else by that of the index."""
+    """Return the contract of a package that has none: by its installed metadata, else by that of the index.
+
+    ``without_torch``: that of one too whose CUDA is its own.
+    """
     requires = facts.value_if_known("python.requires") or {}
     if framework == "torch":
         bare = make_torch_contract(version or newest_torch(), "torch")
@@ -175,21 +176,46 @@ def choose_package_contract(
         return contract
     if by_extra := with_torch_extra(contract):
         return by_extra
-    if find_release.brings_torch(contract):
+    torch = facts.value_if_known("package.torch")
+    has_own = without_torch and not torch and packages.find_own_cuda(release.name, release.version)
+    if not has_own and find_release.brings_torch(contract):
         return make_for_gpus(contract, f"{framework} {release.version} brings torch by what it requires")
-    if search_code(find_release.host, release, find_release.settings, IMPORTS_TORCH):
+    if not has_own and search_code(find_release.host, release, find_release.settings, IMPORTS_TORCH):
         return make_for_gpus(
             contract, f"files of {framework} {release.version}: they import torch, and its metadata does not name it"
         )
-    torch = facts.value_if_known("package.torch")
     if torch and framework in packages.names_in_import_conflicts():
         return make_for_gpus(contract, f"{framework} was asked for beside torch {torch}")
+    needs = _need_own_cuda(facts, contract, release, find_release) if without_torch else []
+    if needs:
+        return contract.replace(
+            platforms=(), needs=(*contract.needs, *needs), says=f"{framework} needs no torch: its CUDA is its own"
+        )
     extras = ", ".join(f"{framework}[{one}]" for one in list_torch_extras(contract))
     only = f"; with an extra it does: {extras}" if extras else ""
     near = "" if only else suggest_nearest(framework, contracts.list_frameworks())
     raise Refused(
         f"{framework} {release.version} needs no torch, by its metadata and code; its own libraries are not judged{only}{near}"
     )
+
+
+def _need_own_cuda(
+    facts: Facts, contract: Contract, release: IndexRelease, find_release: ReleaseFinder
+) -> list[Requirement]:
+    """Return the driver for the CUDA that a package, or what it requires, loads without torch; of a machine that is only described the libraries too."""
+    rows = [packages.find_own_cuda(release.name, release.version)]
+    for need in contract.requirements_for("package.*") if not rows[0] else ():
+        brought = None if need.when else find_release(need.key.removeprefix("package."), None)
+        rows.append(packages.find_own_cuda(brought.name, brought.version) if brought else None)
+    row: dict[str, Any] = next(filter(None, rows), {})
+    named = {hit[1] or hit[2] for one in (release.name, *release.requires_dist) if (hit := CUDA_IN_NAME.search(one))}
+    if not row and not named:
+        return []
+    cite = str(row.get("source") or f"METADATA of {release.name} {release.version}")
+    floor = minimum_driver(f"{row.get('cuda') or min(named)}.0")[0]
+    wanted = {"toolkit.version": "*", "cudnn.version": row.get("cudnn", "")}
+    libraries = {key: want for key, want in wanted.items() if want and facts.fact(key).gap == NOT_STATED}
+    return [Requirement(key, want, cite=cite) for key, want in {"driver.version": f">={floor}", **libraries}.items()]
 
 
 def list_older_releases(facts: Facts, contract: Contract, find_release: ReleaseFinder) -> Iterator[Contract]:
@@ -224,6 +250,8 @@ def _with_own_files(contract: Contract, release: IndexRelease) -> Contract:
         contract = contract.replace(needs=(*contract.needs, wheels))
     named = [one for one in release.requires_dist if ";" not in one]
     found = {(hit[1] or hit[2], one) for one in named if (hit := CUDA_IN_NAME.search(one))}
+    row = packages.find_own_cuda(release.name, release.version)
+    found |= {(row["cuda"], row["source"])} if row else set()
     if len({major for major, _ in found}) != 1:
         return contract
     major, line = next(iter(found))

@@ -203,7 +203,8 @@ def _resolve_others(
     used, judge = failed.contracts[0], make_plan_judge(facts)
     is_proven = find_release is not None and failed.plans[0].resolved == "resolved"
     same = contracts_by_release(facts, used, find_release) if find_release and is_proven else ()
-    older = (one for one in _list_older(facts, asked, [used], find_release) if _is_older(one, used, asked))
+    others = () if asked.version else _list_older(facts, asked, [used], find_release)
+    older = (one for one in others if one.variant == used.variant and compare_versions(one.version, used.version) < 0)
     fitting = (
         (plan, one)
         for one in chain((contract_choice.add_job_needs(one, facts) for one in same), older)
@@ -220,11 +221,6 @@ def _resolve_others(
             why = (f"not {used.name}: {failed.plans[0].conflicts[0].says}",) if one.version != used.version else ()
             return again.replace(plans=(again.plans[0].replace(notes=(*again.plans[0].notes, *why)),))
     return failed
-
-
-def _is_older(contract: Contract, used: Contract, asked: AskedFramework) -> bool:
-    is_same_kind = not asked.version and contract.variant == (asked.variant or "")
-    return is_same_kind and compare_versions(contract.version, used.version) < 0
 
 
 def _list_older(
@@ -517,16 +513,13 @@ def _resolve_plans(
         if plan.lock:
             plan = _make_lock_steps(host, plan, contract, facts, resolve_options)
             plan = plan.replace(options=plan.options | _source_options(resolve_options))
-        if plan.verdict == "plan" and not plan.lock and plan.unresolved in _unread_index(plan.index):
+        unread = [UnresolvedCause(kind, (plan.index,)) for kind in ("index-unread", "index-refuses")]
+        if plan.verdict == "plan" and not plan.lock and plan.unresolved in unread:
             plan = _resolve_rest(plan, resolve_once)
         if plan.verdict == "plan" and not plan.lock and not plan.resolved:
             plan = plan.replace(resolved=unresolved_reason or "not resolved here")
         plans.append(plan)
     return result.replace(plans=tuple(plans))
-
-
-def _unread_index(index: str) -> tuple[UnresolvedCause, ...]:
-    return tuple(UnresolvedCause(kind, (index,)) for kind in ("index-unread", "index-refuses"))
 
 
 def _resolve_rest(plan: Plan, resolve: Callable[[Plan], Plan]) -> Plan:
