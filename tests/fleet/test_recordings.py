@@ -30,6 +30,11 @@ def test_recordings_are_compared_and_judged_with_another_driver(recorded):
     told = gpuready("fleet", "check", "transformers", "n1.json", "n2.json", "--json", cwd=recorded)
     document = json.loads(told.out)
     assert {row["area"] for row in document["drift"]} == {"driver"} and not told.err
+    (recorded / "two").mkdir()
+    for name in ("n1.json", "n2.json"):
+        (recorded / "two" / name).symlink_to(recorded / name)
+    folder = gpuready("fleet", "check", "transformers", "two", "--json", cwd=recorded)
+    assert json.loads(folder.out)["drift"] == document["drift"], folder.out + folder.err
     old = gpuready("fleet", "check", "transformers", "n1.json", "n2.json", "--as", "driver=550.54.15", cwd=recorded)
     assert old.code == 1 and "2 of 2 nodes have DRV001" in old.out and "n[1-2]" in old.out
     hardware = gpuready("fleet", "check", "n1.json", "n2.json", "n3.json", "--hardware", cwd=recorded)

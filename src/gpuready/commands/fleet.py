@@ -20,7 +20,7 @@ from gpuready.render import html, json_results
 from gpuready.render.layout import Screen
 from gpuready.workflow import require_writable, save_text_file
 from gpuready.workflow.fleet import run_fleet
-from gpuready.workflow.fleet_environments import check_environments, is_environment
+from gpuready.workflow.fleet_environments import check_environments, is_environment, name_recordings
 from gpuready.workflow.fleet_node import check_this_node
 from gpuready.workflow.fleet_run import RETRIES, FleetTask
 from gpuready.workflow.fleet_transport import ReachOptions
@@ -66,6 +66,7 @@ def run(request: Request) -> Result:
     if request.has_switch("prolog"):
         return _run_prolog(request)
     require_writable(request.get_option("output"))
+    request.arguments = name_recordings(request.arguments)
     reject_together(request, "hardware", "wants", "python", why="--hardware looks at no environment")
     if environments := [word for word in request.arguments if _is_path(word) and not word.endswith(".json")]:
         reject_unread(request, "wants", "strict", "output", "on", "as", *WHAT_IF)
@@ -155,7 +156,7 @@ def _write_fleet_report(path: str | None, report: FleetReport) -> None:
 
 def _fleet_command(name: str, help: str, *groups: Any, most: int = 0, examples: tuple[str, ...]) -> Command:
     parameters = collect_parameters(*groups, _REACH, Strict, _SHOWN, COMMON)
-    arguments = "" if not most else "[FRAMEWORK|FILE.json|ENVIRONMENT ...]" if name == "check" else "[FRAMEWORK ...]"
+    arguments = "" if not most else "[FRAMEWORK|FILE.json|FOLDER ...]" if name == "check" else "[FRAMEWORK ...]"
     usual = "hosts hostfile engine on as hardware prolog reference only exclude o q v"
     return Command(f"fleet {name}", help, run, parameters, arguments, 0, most, examples=examples, usual=usual)
 

@@ -22,6 +22,16 @@ def is_environment(word: str) -> bool:
     )
 
 
+def name_recordings(words: Sequence[str]) -> list[str]:
+    """The words, with a folder of recordings as its recordings."""
+    return [name for word in words for name in _recordings_below(word) or [word]]
+
+
+def _recordings_below(folder: str) -> list[str]:
+    names = [] if is_environment(folder) else read_if_present(system.LiveHost().list_directory, folder) or []
+    return [f"{folder.rstrip('/')}/{name}" for name in sorted(names) if name.endswith(".json")]
+
+
 def check_environments(
     task: FleetTask, environments: Sequence[str], machines: Sequence[str], show_progress: ShowProgress
 ) -> FleetReport:
