@@ -333,3 +333,38 @@ def test_a_proxy_that_refuses_is_named_before_the_hub():
 def test_a_program_that_is_not_pythons_states_that_the_gpu_has_no_memory(words):
     found = diagnose(f"{words}\n")
     assert (found.cause, found.confidence) == ("cuda-oom", 0.95)
+
+
+STEPS = "".join(f"{{'loss': {3 - n / 9:.4f}, 'grad_norm': 0.5, 'epoch': 0.{n}}}\n" for n in range(9))
+
+
+@pytest.mark.parametrize(
+    ("words", "cause"),
+    [
+        ("RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU", "no-gpu-visible"),
+        ("[extension] Compiling or loading the JIT-built warp kernel during runtime now", "jit-build-stuck"),
+        ("HIP error: invalid device function", "arch-not-in-torch-build"),
+        ("Error: Download process was signaled to shutdown with signal 7", "shm-too-small"),
+    ],
+)  # fmt: skip
+def test_what_stands_around_a_cause_does_not_decide_it(words, cause):
+    after = 'Traceback (most recent call last):\n  File "/usr/lib/python3/torch/distributed/run.py", line 8, in main\n    run(args)\n'
+    after += "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n" + FIRST
+    for text in (words, f"{STEPS}{words}", f"{words}\n{after}", f"{STEPS}{words}\n{after}"):
+        assert diagnose(f"{text}\n").cause == cause
+
+
+FIRST = "Root Cause (first observed failure):\n[0]:\n  rank      : 1 (local_rank: 1)\n  exitcode  : 1 (pid: 76344)\n"
+
+
+def test_the_missing_file_of_cudnn_is_installed_first():
+    found = diagnose(
+        "Could not load library libcudnn_warp.so.8. Error: libcudnn_warp.so.8: cannot open shared object file: No such file\n"
+    )
+    assert found.cause == "cudnn-mismatch" and "libcudnn_warp.so.8" in found.fix[0].does
+
+
+def test_watchdogs_that_wait_in_different_collectives_are_no_proof_of_a_mismatch():
+    lines = "[rank{0}]: [Rank {0}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={1}, OpType=ALLREDUCE, NumelIn=9, NumelOut=9) ran\n"
+    found = diagnose(lines.format(0, 51) + lines.format(1, 93))
+    assert found.cause == "collective-mismatch" and found.confidence < 0.8
