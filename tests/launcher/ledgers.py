@@ -28,6 +28,6 @@ def beat(made: RankLedger, at: float, **ranks: tuple[object, ...]) -> None:
 
 def row(
     state: str = "S", cpu: float = 0.0, late: float | None = 0.4, still: float = 0.0, ran: float = 0.0,
-    roamed: float = 0.0, waits: int = 0,
+    roamed: float = 0.0, waits: int = 0, polls: int = 0,
 ) -> tuple[object, ...]:  # fmt: skip
-    return (state, cpu, late, still, ran, roamed, waits)
+    return (state, cpu, late, still, ran, roamed, waits, 0, 0, polls)

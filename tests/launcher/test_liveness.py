@@ -176,6 +176,23 @@ def test_one_that_keeps_the_others_waiting():
     assert not judged(made, 90.0, r0=row(still=85.0), r1=row("R", roamed=2.0)), "it goes from function to function"
 
 
+def test_who_looks_again_for_a_file_waits_for_the_rank_that_works():
+    """Rank 0 prepares the data set, the others poll for its lock: nobody is accused but, after a minute, rank 0."""
+    for polls, accused in ((1, []), (0, [1])):
+        made = ledger(2)
+        stand(made, 0, "tokenize")
+        stand(made, 1, "load")
+        notes = judged(made, 50.0, r0=row("R", roamed=45.0), r1=row(still=45.0, roamed=45.0, polls=polls))
+        assert [note.rank for note in notes] == accused
+    made = ledger(2)
+    stand(made, 0, "tokenize")
+    stand(made, 1, "load")
+    (note,) = judged(made, 70.0, r0=row("R", roamed=65.0), r1=row(still=65.0, roamed=65.0, polls=1))
+    assert note.rank == 0 and "tokenize) keeps the others waiting" in note.says
+    (note,) = judged(made, 30.0, r0=row(still=25.0), r1=row(still=25.0, roamed=25.0, polls=1))
+    assert note.says.startswith("nothing has moved for 25 s")
+
+
 def test_pauses_of_this_run_set_the_limit():
     made = ledger(1)
     stand(made, 0, "save")

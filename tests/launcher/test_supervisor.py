@@ -80,16 +80,22 @@ def test_where_a_rank_stood_that_did_not_come_is_in_the_verdict_too():
 
 @pytest.mark.parametrize(
     ("moved", "grace", "kinds", "ends"),
-    [(1.0, 0.0, ["still"], True), (6.0, 0.0, ["still"], False), (1.0, 9.0, ["still"], False), (1.0, 0.0, [], False)],
+    [
+        (1.0, 0.0, ["still"], True),
+        (6.5, 0.0, ["still"], True),
+        (8.0, 0.0, ["still"], False),
+        (1.0, 9.0, ["still"], False),
+        (1.0, 0.0, [], False),
+    ],
 )
 def test_after_ctrl_c_a_run_that_stood_still_is_not_waited_for(moved, grace, kinds, ends):
     run = Supervisor(LaunchJob("local", "/v/python", "script", ("t.py",), 2, grace=grace), {}, SimpleNamespace())  # type: ignore[arg-type]
     run.ledger, run.why, run.notes = ledger(2), "interrupted", [RunNote(kind, "") for kind in kinds]
-    for at in (9.0, 11.0):
+    for at in (15.0, 16.0):
         run.ledger.record_message({"t": "beat", "d": [[r, "S", 0.0, 0.0, at - moved, at - moved] for r in (0, 1)]}, at)
     assert not run._stands_still_after(None, 11.0)
-    assert not run._stands_still_after(8.0, 11.0)
-    assert run._stands_still_after(5.0, 11.0) == ends
+    assert not run._stands_still_after(8.0, 16.0)
+    assert run._stands_still_after(5.0, 16.0) == ends
 
 
 def test_the_first_line_waits_for_the_exit_code_and_for_who_closed_the_connection():

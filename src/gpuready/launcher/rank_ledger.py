@@ -45,12 +45,12 @@ _TRACEBACK_STARTS = ("Traceback (most recent call last)", "Fatal Python error", 
 class Beat:
     """What an agent saw of a rank in one second; ages are in seconds."""
 
-    __slots__ = ("at", "born", "failed", "in_collective", "late", "ran", "roamed", "seconds", "state", "still")
+    __slots__ = ("at", "born", "failed", "in_collective", "late", "polls", "ran", "roamed", "seconds", "state", "still")
 
     def __init__(self, at: float, row: list[Any]):
         self.at, self.state, self.seconds, self.late = at, str(row[0]), float(row[1]), row[2]
-        numbers: list[float] = [*row[3:9], *[0.0] * 6]
-        self.still, self.ran, self.roamed, self.in_collective, self.born, self.failed = numbers[:6]
+        numbers: list[float] = [*row[3:10], *[0.0] * 7]
+        self.still, self.ran, self.roamed, self.in_collective, self.born, self.failed, self.polls = numbers[:7]
 
     @property
     def stuck(self) -> float:

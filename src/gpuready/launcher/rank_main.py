@@ -255,11 +255,10 @@ def _end_process(code: int) -> None:
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
     files = io.IOBase.__bases__[0]
-    for one in gc.get_objects():
-        try:
-            one.flush() if issubclass(type(one), files) and not one.closed else None
-        except Exception:  # closed meanwhile, or no room on the disk
-            continue
+    with suppress(MemoryError):  # which may be what has ended the script
+        for one in gc.get_objects():
+            with suppress(Exception):  # closed meanwhile, or no room on the disk
+                one.flush() if issubclass(type(one), files) and not one.closed else None
     call_libc("fflush", None)
     os._exit(code & 0xFF)
 

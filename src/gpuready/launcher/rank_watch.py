@@ -40,7 +40,8 @@ class RankWatch:
 
     def look(self, now: float) -> list[object]:
         """Return its state; its processor seconds; for how many seconds it has not moved, not run any Python, and stayed in the same
-        functions; whether it waits in a collective; and how many children were started, and failed, while it slept at one place.
+        functions; whether it waits in a collective; how many children were started, and failed, while it slept at one place; and
+        whether it woke up to look again at what it waits for.
         """
         self.look_at_places()
         state, seconds, _ = process_status.read_process_stat(self.pid)
@@ -50,7 +51,8 @@ class RankWatch:
         self.polls = not waits and not _differs(here, before) and self._sleeps_between_looks()
         switches, born = self.counts[1], self._find_new_children()
         awake, transfers = self._read_activity(span, busy, waits)
-        if here is None or _differs(here, before) or self.counts[1] != switches:
+        woke = self.counts[1] != switches
+        if here is None or _differs(here, before) or woke:
             self.arrived, self.born, self.failed = now, 0, set()
         self.born += born
         meets = here is not None and any(file.endswith(MEETING_POINT) for file in here.files[:6])
@@ -70,7 +72,7 @@ class RankWatch:
             state = "F" if process_status.is_frozen(self.pid) else state
         ages = [round(now - since, 1) for since in (self.moved, self.ran, self.roamed)]
         restarts = (self.born, len(self.failed)) if now - self.arrived >= RESTART_SECONDS else (0, 0)
-        return [state, round(seconds, 2), *ages, int(waits), *restarts]
+        return [state, round(seconds, 2), *ages, int(waits), *restarts, int(self.polls and woke)]
 
     def look_at_places(self) -> None:
         """Keep its working folder, those of its open files and where its stderr leads: when it has ended, nobody can tell."""

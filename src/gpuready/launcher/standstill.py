@@ -15,6 +15,8 @@ STILL_SECONDS, ALONE_SECONDS, ROAMING_SECONDS, OUTSIDE_SECONDS = 20.0, 60.0, 300
 does not; one stands still outside of any collective while others spin."""
 TAIL = 12
 """Lines of a rank's output before its end in which an error may explain why it stands still."""
+POLL_BEATS = 15
+"""Beats in which a rank that looks again for a file has woken up at least once."""
 PAUSE_FACTOR = 3.0
 """How many times longer than any pause so far a standstill must last."""
 
@@ -64,7 +66,11 @@ def _describe_lone_rank(
 ) -> RunNote | None:
     """Some ranks stand still while others do not: those who wait in a collective wait for the others."""
     places = {state.rank: describe_place(state) for state in [*halted, *free]}
-    outside = [state for state in halted if places[state.rank].kind == OTHER and state.beats[-1].still >= least]
+    outside = [
+        state
+        for state in halted
+        if places[state.rank].kind == OTHER and state.beats[-1].still >= least and not _looks_again(state)
+    ]
     waiting = [state for state in halted if state not in outside]
     roaming = any(state.beats[-1].roamed < least for state in free)
     seconds = min(state.beats[-1].stuck for state in halted)
@@ -78,6 +84,11 @@ def _describe_lone_rank(
     others = _describe_places({state.rank: places[state.rank] for state in waiting}, [])
     message = f"{_describe_places({r: places[r] for r in accused}, accused)} keeps the others waiting for {seconds:.0f} s: {others}"
     return _make_note(message, accused, ledger, places)
+
+
+def _looks_again(state: RankState) -> bool:
+    """Whether it wakes up now and then to look for a file or a lock: as long as another rank works, it waits for that one."""
+    return any(beat.polls for beat in list(state.beats)[-POLL_BEATS:])
 
 
 def _find_accused(alive: list[RankState], places: dict[int, Place], ledger: RankLedger) -> list[int]:

@@ -41,8 +41,10 @@ class RunReporter(Protocol):
 
 
 FAIL_TOGETHER_SECONDS, CLEAN_UP_SECONDS, KILL_GRACE_SECONDS, INTERRUPT_GRACE_SECONDS = 1.0, 20.0, 5.0, 30.0
+STILL_GRACE_SECONDS, NOTICE_SECONDS = 10.0, 2.0
 """Seconds: for the others to fail by themselves; for a rank whose script failed to end; from SIGTERM to SIGKILL after a
-failure; after Ctrl-C and SIGTERM, where --grace says nothing else."""
+failure; after Ctrl-C and SIGTERM, where --grace says nothing else, and where what stood still before goes on to; a signal itself wakes
+who waits, for so long."""
 SCHEDULER_GRACE_SECONDS = 3600.0
 """Under a scheduler, which kills by itself when its time is over."""
 SCHEDULERS = ("SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID")
@@ -442,9 +444,10 @@ class Supervisor:
 
     def _stands_still_after(self, stopped_at: float | None, now: float) -> bool:
         """Whether what was named as standing still has not moved since Ctrl-C either: it saves nothing, and needs no --grace."""
-        if self.why != "interrupted" or stopped_at is None or now - stopped_at < KILL_GRACE_SECONDS or self.job.grace:
+        if self.why != "interrupted" or stopped_at is None or now - stopped_at < STILL_GRACE_SECONDS or self.job.grace:
             return False
-        still = [bool(state.beats) and state.beats[-1].still > now - stopped_at for state in self.ledger.living_ranks()]
+        since = now - stopped_at - NOTICE_SECONDS
+        still = [bool(state.beats) and state.beats[-1].still > since for state in self.ledger.living_ranks()]
         return all(still) and any(note.kind == "still" for note in self.notes)
 
     def _heed_refusal(self, seconds: float = 0.0) -> bool:
