@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import uuid
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +64,7 @@ class Ran:
     def __init__(self, code: int, out: str, err: str, seconds: float):
         self.code, self.out, self.err, self.seconds = code, out, err, seconds
 
-    @property
+    @cached_property
     def found(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.out)
         return found
