@@ -6,8 +6,8 @@ import pytest
 
 from gpuready.diagnose.version_conflict import VersionConflict, check_direction
 from gpuready.model.diagnosis import Diagnosis, ExceptionLink
-from gpuready.workflow.diagnose import diagnose_logs
 from gpuready.workflow.diagnosis_fixes import find_remedy
+from tests.logs.answers import diagnose
 
 FRAME = 'Traceback (most recent call last):\n  File "/v/lib/python3.12/site-packages/{}/x.py", line 3, in f\n    y()\n'
 OOM = (
@@ -15,10 +15,6 @@ OOM = (
     "Including non-PyTorch memory, this process has 78.70 GiB memory in use. Of the allocated memory {} is allocated by PyTorch, and {} is "
     "reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
 )
-
-
-def diagnose(text: str) -> Diagnosis:
-    return diagnose_logs([[text.encode()]], look=False)
 
 
 @pytest.mark.parametrize(

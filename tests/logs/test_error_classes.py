@@ -6,15 +6,11 @@ import pytest
 
 from gpuready.catalog.symbols import load_earlier_names
 from gpuready.logs.stated_errors import CUDA_ERRORS, parse_cuda_error
-from gpuready.workflow.diagnose import diagnose_logs
 from tests.every import every
+from tests.logs.answers import diagnose
 
 HEAD = "Traceback (most recent call last):\n"
 SITE = "/opt/env/lib/python3.10/site-packages"
-
-
-def diagnose(text: str):
-    return diagnose_logs([[text.encode()]], look=False)
 
 
 def cause_of(text: str) -> str:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.workflow.diagnose import diagnose_logs
+from tests.logs.answers import diagnose
 
 SITE = "/home/me/venv/lib/python3.12/site-packages"
 FRAME = 'Traceback (most recent call last):\n  File "{}", line 7, in check\n    raise X(\n{}\n'
-
-
-def diagnose(text: str):
-    return diagnose_logs([[text.encode()]], look=False)
 
 
 UNSEEN = (
@@ -91,10 +87,7 @@ def test_no_environment_is_guessed(text):
 def test_what_is_replaced_is_not_the_cause():
     text = "bfloat16 is not supported on this GPU. Setting float16 instead\nFoundryError: the flurb is gone\n"
     assert diagnose(text).cause != "bf16-unsupported"
-    assert (
-        diagnose_logs([[b"ValueError: bfloat16 is not supported on this GPU\n"]], look=False).cause
-        == "bf16-unsupported"
-    )
+    assert diagnose("ValueError: bfloat16 is not supported on this GPU\n").cause == "bf16-unsupported"
 
 
 OPTIONS = (
@@ -109,7 +102,7 @@ OPTIONS = (
 
 @pytest.mark.parametrize("message", OPTIONS)
 def test_options_that_exclude_each_other_are_no_fault_of_the_gpu_or_of_a_release(message):
-    found = diagnose_logs([[FRAME.format(f"{SITE}/engine/config.py", message).encode()]], look=False)
+    found = diagnose(FRAME.format(f"{SITE}/engine/config.py", message))
     assert found.cause in ("", "not-environment") or found.confidence < 0.61, (found.cause, found.confidence)
     assert found.cause not in ("fp8-unsupported", "version-conflict")
 
@@ -122,10 +115,7 @@ PLATFORMS = {
 
 @pytest.mark.parametrize("cause", PLATFORMS)
 def test_what_an_engine_says_of_the_platform(cause):
-    assert (
-        diagnose_logs([[FRAME.format(f"{SITE}/engine/config.py", PLATFORMS[cause]).encode()]], look=False).cause
-        == cause
-    )
+    assert diagnose(FRAME.format(f"{SITE}/engine/config.py", PLATFORMS[cause])).cause == cause
 
 
 NEIGHBOURS = [
@@ -148,4 +138,4 @@ NEIGHBOURS = [
 
 @pytest.mark.parametrize(("cause", "text"), NEIGHBOURS)
 def test_causes_that_share_a_message_are_told_apart(cause, text):
-    assert diagnose_logs([[f"{text}\n".encode()]], look=False).cause == cause
+    assert diagnose(f"{text}\n").cause == cause

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuready.catalog import causes, cuda
-from gpuready.workflow.diagnose import diagnose_logs
+from tests.logs.answers import diagnose
 
 SITE = "/home/me/venv/lib/python3.12/site-packages"
 RAISED = f"""Traceback (most recent call last):
@@ -26,10 +26,6 @@ AFTER = {
     "torchrun": "E0402 07:08:10.000 9 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: 1) local_rank: 0 (pid: 11) of binary: /usr/bin/python\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n",
 }
 STEPS = "".join(f"step {n} loss {9 - n / 1000:.3f}\n" for n in range(2500))
-
-
-def diagnose(text: str):
-    return diagnose_logs([[text.encode()]], look=False)
 
 
 @pytest.mark.parametrize("before", ["", STEPS], ids=["short", "long"])

