@@ -153,7 +153,7 @@ PIP = "ERROR: Could not find a version that satisfies the requirement torch=={} 
         ("KeyError: \"Column text not in the dataset. Current columns in the dataset: ['body']\"", "dataset-error"),
         (
             "Exception: kern with minimum required version 0.2.5 is not installed. Please reinstall the latest.",
-            "version-conflict",
+            "missing-python-package",
         ),
         ("ModuleNotFoundError: No module named 'transformers.tokenization_utils_base'", "version-conflict"),
         (PACKAGES + "TypeError: forward() got an unexpected keyword argument 'scale'", "version-conflict"),
