@@ -118,7 +118,7 @@ def test_g13_ray_without_the_token_is_refused_in_one_sentence(ray, tmp_path):
     done = subprocess.run(gpuready("fleet", "drift", *reach(ray)), capture_output=True, text=True, env=env, timeout=200)
     assert (
         done.returncode == 2
-        and done.stderr.startswith("gpuready: Ray does not answer: ")
+        and done.stderr.startswith("gpuready: no cluster answers here: Ray does not answer: ")
         and done.stderr.count("\n") == 1
     )
 

@@ -94,7 +94,7 @@ def test_after_ctrl_c_a_run_that_stood_still_is_not_waited_for(moved, grace, kin
     for at in (15.0, 16.0):
         run.ledger.record_message({"t": "beat", "d": [[r, "S", 0.0, 0.0, at - moved, at - moved] for r in (0, 1)]}, at)
     assert not run._stands_still_after(None, 11.0)
-    assert not run._stands_still_after(8.0, 16.0)
+    assert not run._stands_still_after(13.0, 16.0)
     assert run._stands_still_after(5.0, 16.0) == ends
 
 

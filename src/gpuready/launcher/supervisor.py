@@ -41,7 +41,7 @@ class RunReporter(Protocol):
 
 
 FAIL_TOGETHER_SECONDS, CLEAN_UP_SECONDS, KILL_GRACE_SECONDS, INTERRUPT_GRACE_SECONDS = 1.0, 20.0, 5.0, 30.0
-STILL_GRACE_SECONDS, NOTICE_SECONDS = 10.0, 2.0
+STILL_GRACE_SECONDS, NOTICE_SECONDS = 4.0, 2.0
 """Seconds: for the others to fail by themselves; for a rank whose script failed to end; from SIGTERM to SIGKILL after a
 failure; after Ctrl-C and SIGTERM, where --grace says nothing else, and where what stood still before goes on to; a signal itself wakes
 who waits, for so long."""
