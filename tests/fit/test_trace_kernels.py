@@ -80,9 +80,10 @@ cast = [name for name in torch._C._dispatch_get_all_op_names() if torch._C._disp
 cast = {name.removeprefix("aten::").partition(".")[0] for name in cast if name.startswith("aten::")}
 found["not ours"] = sorted(name for name in cast - ours if not any(word in name for word in ("convolution", "upsample", "_thnn_", "_cudnn_rnn")))
 found["cast"] = len(cast)
-found["wide groups"] = record(
-    lambda: torch.ops.aten._grouped_mm(empty(32, 16, dtype=torch.float32), empty(4, 16, 24, dtype=torch.float32), torch.tensor([8, 16, 24, 32], dtype=torch.int32, device="meta"))
-)["births"]
+with KnownValues():
+    found["wide groups"] = record(
+        lambda: torch.ops.aten._grouped_mm(empty(32, 16, dtype=torch.float32), empty(4, 16, 24, dtype=torch.float32), torch.tensor([8, 16, 24, 32], dtype=torch.int32, device="meta"))
+    )["births"]
 
 with KnownValues() as known, KnownNumbers():
     on_host = torch.ones(3)
@@ -101,8 +102,8 @@ from kernel_recorder import KernelRecorder
 from torch.utils.checkpoint import checkpoint
 
 kernels = KernelRecorder()
-kernels.follow_attention(AttentionKernel)
-with kernels:
+AttentionKernel.note = kernels.note_attention
+with AllocationRecorder(kernels):
     attend = lambda q, k, v: AttentionKernel.apply(q, k, v, None, "cudnn", lambda *sizes: [8])
     checkpoint(attend, *heads, use_reentrant=False).sum().backward()
 found["attended"] = [row[0] for row in kernels.rows if row[0].startswith("attention")]

@@ -46,6 +46,7 @@ NO_TORCH = "ModuleNotFoundError: No module named 'torch'"
 ENDED_ITSELF = "the script ended itself before an optimizer step"
 OWN_FLAGS = ("--on", "--python", "--world", "--gpus", "--json", "--read-only")
 BATCH_WORDS = ("per_device_train_batch_size", "train_batch_size", "micro_batch_size", "batch_size")
+TRIALS = "cudnn.benchmark: while cuDNN tries algorithms in the first steps, torch allocates all that is free at the most: this fails nowhere"
 ADVICE = "a smaller batch, gradient checkpointing and an optimizer with less state are the changes that cost least"
 
 
@@ -216,10 +217,6 @@ class ScriptAnswer:
         job = FitJob({}, world=self.watcher.world, alloc_conf=reply["alloc_conf"])
         tape = tape_from_script(reply, self.card)
         fit, by_line = predict_script(job, self.card, tape)
-        if reply["tried"] > fit.peak_allocated:
-            result = result.replace(
-                notes=(*result.notes, _describe_trials(fit.peak_allocated, min(reply["tried"], self.card.memory)))
-            )
         gaps = (
             tuple(reply["unmodelled"]),
             tuple(reply["lessened"]) + tuple(f"{place} {what}" for place, what in reply["larger"]),
@@ -282,17 +279,12 @@ def count_steps(reply: dict[str, Any]) -> str:
 def _notes(reply: dict[str, Any]) -> tuple[str, ...]:
     said = [f"what comes after {count_steps(reply)} (evaluation, saving) was not watched", *reply["notes"]]
     said += [f"{place}: {what}" for place, what in reply["assumed"][:4]]
+    said += [TRIALS] * (reply["tried"] > 0)
     if reply.get("math"):
         said.append("no fused attention kernel takes these shapes: torch writes all scores out")
     if reply.get("spread"):
         said.append("what depends on scores (which expert gets which token) is spread evenly")
     return tuple(said)
-
-
-def _describe_trials(least: int, most: int) -> str:
-    """What cudnn.benchmark takes while it tries algorithms, which decides nothing: torch offers it no more than is free."""
-    between = f"{least / 2**30:.1f} to {most / 2**30:.1f} GiB"
-    return f"cudnn.benchmark: while cuDNN tries algorithms in the first steps, torch allocates {between}, and only what is free: this fails nowhere"
 
 
 def _name_lines(by_line: dict[int, int], places: Sequence[Any]) -> tuple[CodeLine, ...]:

@@ -5,7 +5,7 @@ import weakref
 
 import torch
 from convolutions import BATCH_NORM_OPS, CONVOLUTION_OPS, Convolution, lay_out_norm
-from emulation import multiply_groups
+from kernel_recorder import KernelRecorder
 from kernel_scratch import KernelScratch
 from known_values import HostMode
 from mixed_types import refuse_mixed_types, refuse_overflow
@@ -26,9 +26,9 @@ class AllocationRecorder(HostMode):
     Text ends a phase; ``=kind`` sets the kind of what follows, ``!`` marks a matrix product.
     """
 
-    def __init__(self):
+    def __init__(self, kernels=None):
         super().__init__()
-        self.scratch = KernelScratch()
+        self.scratch, self.kernels = KernelScratch(), kernels or KernelRecorder()
         self.events, self.numbers, self.by, self.names = [], {}, [], {}
         self.sum = None  # the last sum, and the position of its allocation
         self.backward, self.products = False, set()
@@ -62,10 +62,8 @@ class AllocationRecorder(HostMode):
             refuse_mixed_types(name, args)
         refuse_overflow(name, args)
         live_buffers = self.add_scratch(self.scratch.sizes_before(name, args), name)
-        if name == "_grouped_mm" and args[0].dtype != torch.bfloat16:
-            out = multiply_groups(func, *args, **(kwargs or {}))
-        else:
-            out = func(*args, **(kwargs or {}))
+        out = func(*args, **(kwargs or {}))
+        self.kernels.record(func, name, args, out)
         if name in CONVOLUTION_OPS:
             out = Convolution(name, args).lay_out(out)
         elif name in BATCH_NORM_OPS:
@@ -103,6 +101,7 @@ class AllocationRecorder(HostMode):
     def mark(self, *several):
         self.sum = None
         self.events.extend(several)
+        self.kernels.end_phases(several)
 
     def repeat_step(self, start, births, steps):
         """Append the events since a place once more for each of these steps; return how far their numbers lie ahead."""

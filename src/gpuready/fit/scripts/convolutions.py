@@ -10,8 +10,8 @@ from convolution_workspace import by_channel_sums, copied_operands, group_copies
 
 CONVOLUTION_OPS = ("convolution", "convolution_backward")
 BATCH_NORM_OPS = ("native_batch_norm", "cudnn_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update")
+CONVOLUTION_NOTE = "cuDNN's workspaces for convolutions are counted by their usual size"
 ALIGNMENT = 16  # bytes beside the copies
-TRIED_COPIES = 6  # of the operands
 CHANNEL_BYTES = 16  # tensor cores read channels by as many bytes
 
 
@@ -56,19 +56,6 @@ class Convolution:
         copied = copied_operands(call, what)
         size = group_copies(call) if copied == "groups" else sum(call.padded[one] for one in copied)
         return size + (ALIGNMENT + partial_sums(call) * (what == "weight")) * (size > 0)
-
-    def trial_size(self, out):
-        """Bytes that cuDNN tries algorithms with, at most in 95 % of 598 convolutions on an H200: in fp32, pictures as their Fourier transforms."""
-        result = self.grad if self.backward else out
-        size = TRIED_COPIES * sum(padded_bytes(one) for one in (self.x, self.weight, result))
-        if self.x.dim() != 4 or self.x.element_size() < 4 or self.dilated:
-            return size
-        reach = max(max(self.x.shape[2:]), max(result.shape[2:])) + max(self.weight.shape[2:]) - 1
-        side = max(16, 1 << (reach - 1).bit_length())
-        pairs = self.weight.numel() // math.prod(self.weight.shape[2:]) + len(self.x) * (
-            self.x.shape[1] + result.shape[1]
-        )
-        return max(size, 8 * side * (side + 1) * pairs)
 
 
 class ConvolutionCall:

@@ -58,7 +58,7 @@ class Attention:
         self.kernels.add(kernel)
         if kernel == "math":
             # Torch casts the arguments, and runs the fallback without autocast.
-            with AutocastSwitch(self.autocast, False):
+            with self.autocast(enabled=False):
                 return write_scores_out(q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa)
         size = q.shape[-1]
         if size % 8 and kernel == "flash":  # torch pads heads to whole eights
@@ -115,10 +115,15 @@ def write_scores_out(q, k, v, mask, dropout, causal, scale, enable_gqa):
 
 
 class AttentionKernel(torch.autograd.Function):
-    """What a fused attention kernel keeps, and allocates in the backward."""
+    """What a fused attention kernel keeps, and allocates in the backward; ``note`` records that it runs."""
+
+    note = staticmethod(lambda kind, attended: None)
 
     @staticmethod
     def forward(ctx, q, k, v, bias, kernel, scratch, causal=True):
+        masked, keys = 1 if bias is not None else 2 * (not causal), k.numel() * k.element_size()
+        ctx.attended = [kernel, *q.shape[:3], k.shape[2], q.shape[3], q.element_size(), masked, keys]
+        AttentionKernel.note("attention", ctx.attended)
         batch, heads, seq, _ = q.shape
         size = v.shape[-1]
         states = (torch.empty(1, dtype=torch.long, device=q.device), torch.empty(1, dtype=torch.long, device=q.device))
@@ -140,6 +145,7 @@ class AttentionKernel(torch.autograd.Function):
     @staticmethod
     @first_backward_only
     def backward(ctx, grad):
+        AttentionKernel.note("attention backward", ctx.attended)
         q, k, v = ctx.saved_tensors[:3]
         kernel, scratch = ctx.kernel_and_scratch
         made = [torch.empty_like(x) for x in (q, k, v)]
@@ -187,12 +193,16 @@ class RmsNormKernel(torch.autograd.Function):
         return torch.empty_like(x), None if weight is None else torch.empty_like(weight), None, None
 
 
-ROW_VALUES = 2100  # of a kernel that handles one value at a time: the time for each row of what sums up the gradients of a norm's weights
+WIDE_ROW, ROW_VALUES = (
+    256,
+    2100,
+)  # of a kernel that handles one value at a time: the time for each row of what sums up the gradients of a norm's weights
 
 
 def norm_backward_row(x, rows):
     """Return the row of the backward pass of a norm over rows."""
-    return ["spread", x.numel() + ROW_VALUES * rows, 3 * x.numel() * x.element_size()]
+    values = ROW_VALUES * rows * min(1, x.shape[-1] / WIDE_ROW)
+    return ["spread", int(x.numel() + values), 3 * x.numel() * x.element_size()]
 
 
 def native_dropout(x, p=0.5, training=True, inplace=False):
@@ -209,12 +219,6 @@ def empty_in_layout(q, size):
     shape = [*q.shape[:-1], size]
     made = torch.empty([shape[n] for n in order], dtype=q.dtype, device=q.device)
     return made.permute([order.index(n) for n in range(q.dim())])
-
-
-def multiply_groups(func, first, second, *rest, **named):
-    """A product by groups (experts) of another type than bf16: a GPU runs it group by group, the meta device refuses it."""
-    narrow = func(first.to(torch.bfloat16), second.to(torch.bfloat16), *rest, **named)
-    return torch.empty(narrow.shape, dtype=first.dtype, device=first.device)
 
 
 NARROW_NAMES = (
@@ -361,22 +365,14 @@ class Autocast(TorchFunctionMode):
 
         made.backward = staticmethod(backward)
 
+    @contextlib.contextmanager
     def __call__(self, *args, enabled=True, **named):
         """Replaces ``torch.autocast``, which has no meta device: models disable it around rotary embeddings."""
-        return AutocastSwitch(self, enabled)
-
-
-class AutocastSwitch:
-    """A context with autocast unchanged, or off."""
-
-    def __init__(self, autocast, enabled):
-        self.autocast, self.count = autocast, 0 if enabled else 1
-
-    def __enter__(self):
-        self.autocast.off += self.count
-
-    def __exit__(self, *wrong):
-        self.autocast.off -= self.count
+        self.off += not enabled
+        try:
+            yield
+        finally:
+            self.off -= not enabled
 
 
 class TorchAutocast(Autocast):

@@ -10,10 +10,11 @@ from convolution_workspace import FEW_CHANNELS
 from convolutions import CONVOLUTION_OPS, Convolution, has_channels_last
 from emulation import norm_backward_row
 from kernel_scratch import PROCESSORS
-from known_values import HostMode, find_tensors
+from known_values import find_tensors
 
 PRODUCTS = {"mm": (0, 1), "bmm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2), "_grouped_mm": (0, 1)}
 SOFTMAXES = ("_softmax", "_log_softmax", "_safe_softmax")
+SOFTMAX_GRADIENTS = ("_softmax_backward_data", "_log_softmax_backward_data")
 NORMS = {
     "native_layer_norm": 2, "_fused_rms_norm": 2, "native_batch_norm": 4, "cudnn_batch_norm": 4, "_native_batch_norm_legit": 4,
     "_batch_norm_with_update": 4, "native_batch_norm_backward": 6, "cudnn_batch_norm_backward": 6, "batch_norm_backward": 6,
@@ -32,9 +33,20 @@ VALUE_COSTS = {
     "upsample_bilinear2d": 9.9, "upsample_bilinear2d_backward": 6, "grid_sampler_2d": 3, "grid_sampler_2d_backward": 11,
     "reflection_pad2d": 2.7, "reflection_pad2d_backward": 2.7, "im2col": 1.4, "col2im": 3.8, "glu": 0.85, "gelu": 0.55, "gelu_backward": 0.77, "native_dropout": 0.75, "roll": 4.2, "where": 1.1, "masked_fill": 1.9,
     "masked_fill_": 1.3, "constant_pad_nd": 1.2, "pixel_shuffle": 1.3, "pixel_unshuffle": 1.3, "mse_loss_backward": 1.2, "smooth_l1_loss_backward": 1.6,
-    "native_group_norm": 2.2, "native_group_norm_backward": 3,
+    "max_pool3d_with_indices": 1.2, "max_pool3d_with_indices_backward": 1.2, "avg_pool3d": 1.4, "avg_pool3d_backward": 1.4, "adaptive_max_pool2d": 1.3,
+    "upsample_trilinear3d": 2.9, "upsample_trilinear3d_backward": 10, "upsample_nearest3d": 2.75, "upsample_nearest3d_backward": 0.9, "upsample_bicubic2d": 15,
+    "upsample_linear1d": 19, "replication_pad2d": 2, "replication_pad2d_backward": 3, "flip": 1.1, "tril": 1.2, "triu": 1.2, "repeat": 1,
+    "var": 0.7, "std": 0.8, "argmax": 0.6, "argmin": 0.6, "max": 0.6, "min": 0.6,
 }  # fmt: skip
 """The same for each value of the larger of operand and result: of 280 operations on an H200."""
+GROUP_NORMS = {
+    "native_group_norm": lambda args: (args[3] * args[6], 1.2),  # rows of one group, of one channel
+    "native_group_norm_backward": lambda args: (args[5] * args[6], 3),
+}
+GROUP_VALUES = 300  # of one thread block, which sums up a group or a channel: time for each of its values
+NORMED_ROW, GATHERED_ROW, SORTED_ROW, WHOLE_ROWS = 520, 257, 120, 0.2
+PIXEL_LOSS, COLUMN_VALUES, COLUMN_STEP = 15, (3.4, 2), (365_000, 230_000)
+"""Of rows and of columns, as values that are handled one by one (552 cases on an H200)."""
 LIST_PASSES, CAST = 1.15, 1.2
 """Of the bytes of a kernel over lists of tensors, and of the values of a cast to a wider type."""
 FULL_PASSES = {"mse_loss": 5, "smooth_l1_loss": 5, "binary_cross_entropy_with_logits": 12, "logsumexp": 6}
@@ -45,62 +57,33 @@ ALIGNMENT = 16
 COPY_PASSES = 4.6  # over what a convolution copies, as bytes that are moved
 BY_CHANNEL = (0.28, 0.45, 0.7)  # values for each product of the result, of the gradient of the input, and of the weight
 LINE_GROUPS = 4  # groups of sound take as many times longer than those of pictures, but for the weight
+LONG_TAPS, LONG_VALUES = 64, (0.25, 0.03)  # of such a group, as the positions of wav2vec2: values for each product
 ONE_READ, CHANNEL_VALUES = 40_000, (300, 580)
 """cuDNN normalises fp16 with one thread block a channel: what of it is read once, and values for each forward and backward (8 sizes, H200)."""
 HAS_TF32 = True  # the card that is asked for: since 8.0
 MASKED = ("index", "index_put", "index_put_", "_index_put_impl_")
+PLAIN = (
+    "_foreach_", "_fused_", "_amp_foreach", "clone", "copy_", "_to_copy", "fill", "zero", "one", "full", "new_", "rand", "normal", "uniform", "bernoulli",
+    "exponential", "arange", "linspace", "slice", "select", "as_strided", "diagonal", "eye", "scalar_tensor", "lift", "expand", "view", "complex", "real", "imag",
+)  # fmt: skip
+"""What fills, copies or changes values one by one, beside what torch calls pointwise."""
+CONTIGUOUS = ("native_layer_norm", "native_group_norm", "_softmax", "_log_softmax")
 MANY_TENSORS = ("_foreach_", "_fused_", "_amp_foreach")
 
 
-class KernelRecorder(HostMode):
-    """The rows of kernels in order; ``["phase", name]`` ends a phase."""
+class KernelRecorder:
+    """The rows of kernels in order; ``["phase", name]`` ends a phase. The recorder of allocations tells it every operation."""
 
     def __init__(self, by_token=False):
-        super().__init__()
-        self.rows, self.by_token, self.ends, self.forget = [], by_token, [], lambda: None
+        self.rows, self.by_token, self.ends = [], by_token, []
 
-    def follow_phases(self, recorder):
+    def end_phases(self, words):
         """End a phase where the recorder of allocations ends one."""
-        mark = recorder.mark
+        self.rows += [["phase", word] for word in words if word[0].isalpha() and word != "empty"]
 
-        def mark_both(*words):
-            self.rows += [["phase", word] for word in words if word[0].isalpha()]
-            mark(*words)
-
-        recorder.mark = mark_both
-
-    def follow_attention(self, kernel_class):
-        """Record the fused attention kernels, which the emulation plays without an operation of torch; until the mode ends."""
-        forward, backward = kernel_class.forward, kernel_class.backward
-
-        def forward_too(ctx, q, k, v, bias, kernel, *rest):
-            ctx.attended = [kernel, *attention_sizes(q, k, 1 if bias is not None else 2 * (rest[1:] == (False,)))]
-            self.rows.append(["attention", *ctx.attended])
-            return forward(ctx, q, k, v, bias, kernel, *rest)
-
-        def backward_too(ctx, grad):
-            # not from ctx.saved_tensors: what a checkpoint recomputes may be read only once
-            self.rows.append(["attention backward", *ctx.attended])
-            return backward(ctx, grad)
-
-        def forget():
-            kernel_class.forward, kernel_class.backward = staticmethod(forward), staticmethod(backward)
-
-        kernel_class.forward = staticmethod(forward_too)
-        kernel_class.backward = staticmethod(backward_too)
-        self.forget = forget
-
-    def __exit__(self, *error):
-        self.forget()
-        return super().__exit__(*error)
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        name = func._schema.name.partition("::")[2]
-        self.record(name, args, out)
-        if name == "argmax" and self.by_token:
-            self.end_token()
-        return out
+    def note_attention(self, kind, attended):
+        """Note a fused attention kernel, which the emulation plays without an operation of torch."""
+        self.rows.append([kind, *attended])
 
     def end_token(self):
         """End the pass of a token, which is the choice of the next one; of the later tokens only the first and the last are kept."""
@@ -110,7 +93,7 @@ class KernelRecorder(HostMode):
             self.ends[-1] = self.ends[-2]
         self.ends.append(len(self.rows))
 
-    def record(self, name, args, out):
+    def record(self, func, name, args, out):
         """Record the kernel of an operation; a view has none."""
         inputs, outputs = find_tensors(args), find_tensors(out)
         if not outputs and name.startswith(MANY_TENSORS):  # one kernel over lists of tensors, in place
@@ -125,13 +108,32 @@ class KernelRecorder(HostMode):
             self.rows.append(["wait", 0])
         if name in SILENT or name.startswith(EMPTY) or not outputs or _is_view(name, inputs, outputs):
             return
-        if name in PRODUCTS:
+        if name == "_grouped_mm" and inputs[0].dtype != torch.bfloat16:  # expert by expert, whose rows the host reads
+            kind, rows, columns, depth, width, experts, aligned = describe_product(*inputs[:2], outputs[0])
+            self.rows += [["wait", 0], *[[kind, rows, columns, depth, width, 1, aligned]] * experts]
+        elif name in PRODUCTS:
             self.rows.append(describe_product(args[PRODUCTS[name][0]], args[PRODUCTS[name][1]], outputs[0]))
         elif name in CONVOLUTION_OPS:
             self.rows += describe_convolution(name, args, out)
         else:
+            if name.startswith(CONTIGUOUS):  # a kernel that reads rows has others copied first
+                copied = [one for one in inputs if not one.is_contiguous()]
+                self.rows += [["spread", one.numel(), 2 * count_bytes([one])] for one in copied]
+            if name == "_softmax_backward_data":  # the gradient is multiplied with the result first
+                self.rows.append(["move", 3 * count_bytes(outputs)])
             row = describe_by_value(name, inputs, outputs, args) or describe_rows(name, inputs, outputs, args)
-            self.rows.append(row or describe_elementwise(name, inputs, outputs))
+            if row is None:
+                row = describe_elementwise(name, inputs, outputs)
+                alike = (
+                    len({one.shape for one in (*inputs, *outputs) if one.dim()}) == 1 and "_linalg" not in f"_{name}"
+                )
+                if not (
+                    torch.Tag.pointwise in func.tags or alike or name.startswith(PLAIN)
+                ):  # its kernels were not measured
+                    row = ["guess", 2 * max(one.numel() for one in (*inputs, *outputs)), row[-1]]
+            self.rows.append(row)
+        if name == "argmax" and self.by_token:
+            self.end_token()
 
 
 def is_mask(index):
@@ -198,6 +200,9 @@ def describe_convolution(name, args, out):
         if groups > 1 and groups == made.weight.shape[0]:
             rows.append(["spread", int(BY_CHANNEL[kind] * result.numel() * taps), moved])
         else:
+            if groups > 1 and taps >= LONG_TAPS and result.dim() == 3:  # no kernel of tensor cores, and any of several
+                rows.append(["guess", int(LONG_VALUES[made.backward] * groups * math.prod(products[kind])), moved])
+                continue
             slow = LINE_GROUPS if groups > 1 and kind < 2 and result.dim() == 3 else 1
             rows.append(["convolution", kind, *products[kind], width, moved, groups * slow])
     if made.backward and made.wanted[2]:
@@ -216,13 +221,20 @@ def describe_by_value(name, inputs, outputs, args):
     """Return the row of a kernel whose time goes by its values; None for another one."""
     first, out = inputs[0] if inputs else outputs[0], outputs[0]
     values, moved = max(first.numel(), out.numel()), count_bytes(inputs) + count_bytes(outputs)
+    indices = inputs[1] if len(inputs) > 1 else None
+    if name == "gather" and not indices.stride(-1):  # whole rows
+        return gather_row(out, indices.shape[0])
     if cost := SCATTERS.get(name.removesuffix("_")):
+        cost *= WHOLE_ROWS if name.startswith("scatter_add") and not indices.stride(-1) else 1
         return ["spread", int(cost * inputs[-1].numel()), 3 * inputs[-1].numel() * first.element_size()]
     if name in ("index_put", "index_put_", "_index_put_impl_") and len(inputs) > 2:
         rows, added = inputs[1].numel(), inputs[-1].numel()
         if len(args) > 3 and args[3]:
-            return ["spread", int(1.2 * max(added, rows)) + SORT_START, 3 * added * first.element_size()]
+            return ["spread", int(max(1.2 * added, SORTED_ROW * rows)) + SORT_START, 3 * added * first.element_size()]
         return ["spread", 2 * max(added, rows), 2 * max(added, rows) * first.element_size()]
+    if name in GROUP_NORMS:
+        values, rows, groups = first.numel(), *GROUP_NORMS[name](args)
+        return ["spread", int(groups * values) + GROUP_VALUES * (values // rows) * -(-rows // (4 * PROCESSORS)), moved]
     if name in VALUE_COSTS:
         return ["spread", int(VALUE_COSTS[name] * values), moved]
     if name in FULL_PASSES and len(inputs) and out.numel() < first.numel():
@@ -240,16 +252,23 @@ def describe_by_value(name, inputs, outputs, args):
         return ["spread", TOPK_VALUES * values + TOPK_START, moved]
     if name == "native_layer_norm_backward":
         return norm_backward_row(inputs[1], inputs[2].numel())
+    if name.startswith("nll_loss2d"):  # pixels: what is slow are their classes
+        return ["spread", PIXEL_LOSS * inputs[1 + name.endswith("backward")].numel() + SORT_START, count_bytes(outputs)]
     if name.startswith("nll_loss"):
         return ["rows", count_bytes(outputs)]
     if name in ("clone", "copy_", "_to_copy") and _is_turned(inputs[-1], out):
         return ["spread", int(TURNED * values), moved]
     if name in ROW_GATHERS:
-        return ["move", 2 * count_bytes(outputs)]
+        return gather_row(out, out.numel() // max(1, out.shape[-1]) if out.dim() else 1)
     if name in JOINS:
         whole = all(one.is_contiguous() for one in inputs)
         return ["move", moved] if whole else ["spread", 2 * out.numel(), moved]
     return None
+
+
+def gather_row(out, rows):
+    """Return the row of a kernel that copies rows of a table: narrow ones take as long as each needs a thread block."""
+    return ["spread", GATHERED_ROW * rows, 2 * count_bytes([out])]
 
 
 def _is_turned(source, made):
@@ -264,10 +283,18 @@ def describe_rows(name, inputs, outputs, args):
     """Return the row of a kernel that goes over whole rows; None for another one."""
     first, out = inputs[0] if inputs else outputs[0], outputs[0]
     width = first.element_size()
-    if name in SOFTMAXES:
-        return ["softmax", first.numel(), first.shape[-1], width + out.element_size()]
-    if name in ("_softmax_backward_data", "_log_softmax_backward_data"):
-        return ["softmax backward", first.numel(), first.shape[-1], width]
+    if name in (*SOFTMAXES, *SOFTMAX_GRADIENTS):
+        back = name in SOFTMAX_GRADIENTS
+        dim = args[1 + back] % max(1, first.dim())
+        if first.dim() and dim < first.dim() - 1:  # one thread a column
+            values = max(COLUMN_VALUES[back] * first.numel(), COLUMN_STEP[back] * first.shape[dim])
+            return ["spread", int(values), 3 * first.numel() * width]
+        last = first.shape[-1] if first.dim() else 1
+        return (
+            ["softmax backward", first.numel(), last, width]
+            if back
+            else ["softmax", first.numel(), last, width + out.element_size()]
+        )
     if name == "embedding_dense_backward":
         return ["embedding", inputs[1].numel(), out.shape[-1], out.numel() * out.element_size(), out.element_size()]
     if name in NORMS:
@@ -282,12 +309,18 @@ def describe_rows(name, inputs, outputs, args):
         passes = NORMS[name]
         # Torch's own kernels, not cuDNN's.
         own = "batch" in name and first.dtype is torch.bfloat16 and first.shape[1] < 512
+        rows = first.numel() // max(1, first.shape[-1]) * ("layer" in name)
         return [
             "spread",
-            int((0.65 * passes if own else 1) * first.numel()),
+            max(int((0.65 * passes if own else 1) * first.numel()), NORMED_ROW * rows),
             int(passes * (1.5 if apart else 1)) * first.numel() * width,
         ]
-    reduces = inputs and len(outputs) == 1 and out.numel() * 2 <= max(one.numel() for one in inputs) == first.numel()
+    reduces = (
+        inputs
+        and len(outputs) == 1
+        and "backward" not in name
+        and out.numel() * 2 <= max(one.numel() for one in inputs) == first.numel()
+    )
     if reduces:  # a sum, a mean, a maximum
         kept = bool(out.dim()) and out.shape[-1] == first.shape[-1] and out.numel() > 1
         return ["columns" if kept else "rows", count_bytes([first])]
@@ -309,7 +342,3 @@ def describe_elementwise(name, inputs, outputs):
     if name.startswith(MANY_TENSORS):
         moved = int(LIST_PASSES * moved)
     return ["move", moved] if same and not wider else ["spread", int((CAST if wider else 1) * whole), moved]
-
-
-def attention_sizes(q, k, masked):
-    return [*q.shape[:3], k.shape[2], q.shape[3], q.element_size(), masked, k.numel() * k.element_size()]

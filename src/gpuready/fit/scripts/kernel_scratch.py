@@ -31,6 +31,8 @@ class KernelScratch:
             return [args[0].numel() * args[0].element_size()]
         if name == "sort" and max(args[0].shape, default=0) > LONGEST_SORT:  # keys and positions twice
             return [args[0].numel() * (args[0].element_size() + 16)]
+        if name.startswith("native_layer_norm"):
+            return self.contiguous_copies(args)
         return Convolution(name, args).copy_sizes() if name in CONVOLUTION_OPS else []
 
     def sizes_after(self, name, args, out):
@@ -46,7 +48,7 @@ class KernelScratch:
         return sizes
 
     def contiguous_copies(self, args):
-        """A softmax reads rows that are contiguous: any other tensor is copied."""
+        """A softmax or a norm reads rows that are contiguous: any other tensor is copied."""
         tensors = [one for one in args if isinstance(one, torch.Tensor)]
         return [one.numel() * one.element_size() for one in tensors if not one.is_contiguous()]
 

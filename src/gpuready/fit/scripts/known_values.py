@@ -20,6 +20,7 @@ FACTORIES = {
 }  # fmt: skip
 LIKE_FACTORIES = {"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"}
 RANKING_OPS = {"topk", "sort", "argsort", "argmax", "argmin", "max", "min", "multinomial", "kthvalue"}
+GROUPED = "aten::_grouped_mm"
 OUT_DTYPE_OPS = {"aten::addmm", "aten::baddbmm"}
 """Products plus a sum; where they are asked for another type, torch takes that type for a factor on the meta device."""
 MASKED_INDEX_OPS = {"index", "index_put", "index_put_", "_index_put_impl_"}
@@ -53,6 +54,9 @@ class ShapesOfResults:
         """Run an operation on the meta device, or make its result as it was for such inputs before."""
         if func._schema.name in OUT_DTYPE_OPS and len(args) > 3 and isinstance(args[3], torch.dtype):
             return torch.empty((*args[1].shape[:-1], args[2].shape[-1]), dtype=args[3], device="meta")
+        if func._schema.name == GROUPED and args[0].dtype != torch.bfloat16:  # the meta device refuses what a GPU runs
+            narrow = func(*(x.to(torch.bfloat16) for x in args[:2]), *args[2:], **kwargs)
+            return torch.empty(narrow.shape, dtype=args[0].dtype, device="meta")
         if func not in self.fresh:
             self.fresh[func] = not any(a.alias_info for a in (*func._schema.arguments, *func._schema.returns))
         key = self.make_key(func, args, kwargs) if self.fresh[func] else None

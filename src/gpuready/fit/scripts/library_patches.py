@@ -13,6 +13,7 @@ import types
 import torch
 import torch.utils.checkpoint
 from fake_gpu import HOST
+from rnn_kernels import flatten_weights
 from torch.utils._pytree import tree_map
 
 COMPILED = "torch.compile: counted as the code runs without it; a compiled step mostly needs less"
@@ -24,6 +25,7 @@ def patch_libraries(watch):
     compared["default"] = lambda x: {"shape": x.shape, "dtype": x.dtype}
     torch._C._nn._parse_to = read_destination(torch._C._nn._parse_to, watch.places)
     torch.nn.DataParallel.forward = lambda self, *args, **kwargs: run_replica(self, args, kwargs, watch)
+    torch.nn.RNNBase.flatten_parameters = flatten_weights
     patch_loader(watch)
     patch_compile(watch)
     patch_files(watch)
@@ -83,6 +85,7 @@ def patch_loader(watch):
     def init(self, dataset, *args, **kwargs):
         args = list(args)
         workers = args[4] if len(args) > 4 else kwargs.get("num_workers", 0)
+        watch.gpu.pins |= bool(args[6] if len(args) > 6 else kwargs.get("pin_memory"))
         for place, name, value in ((4, "num_workers", 0), (6, "pin_memory", False)):
             if len(args) > place:
                 args[place] = value

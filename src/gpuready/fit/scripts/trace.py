@@ -14,6 +14,7 @@ import torch
 import transformers
 from allocation_recorder import AllocationRecorder
 from checkpoint_header import explain_difference
+from convolutions import CONVOLUTION_NOTE
 from emulation import Attention, AttentionKernel, Autocast, RmsNorm, native_dropout
 from kernel_recorder import KernelRecorder
 from known_values import KnownNumbers, KnownValues, Refusal, format_number
@@ -26,7 +27,6 @@ from torch.utils._pytree import tree_leaves
 
 HALF_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 CACHE_NAMES = ("past_key_values", "cache_params", "state", "mems")
-CONVOLUTION_SHARE = 0.01
 FALLBACK_WORDS = ("fall", "fast path", "fast implementation", "kernel", "not installed", "slow")
 
 
@@ -298,9 +298,8 @@ def record_any(*arguments):
 
 def record_job(job, model, reference, config, known, autocast, notes, variant):
     """Run the job's steps under the recorder, and return what the trace tells."""
-    recorder, kernels = AllocationRecorder(), KernelRecorder(job["task"] == "generate")
-    kernels.follow_phases(recorder)
-    kernels.follow_attention(AttentionKernel)
+    recorder = AllocationRecorder(KernelRecorder(job["task"] == "generate"))
+    AttentionKernel.note = recorder.kernels.note_attention
     recorder.mark("=parameters")
     trained = [p for p in model.parameters() if p.requires_grad]
     mine = {id(p) for p in trained} if job["lora"] else set()
@@ -326,7 +325,7 @@ def record_job(job, model, reference, config, known, autocast, notes, variant):
     inner = model.get_base_model() if job["lora"] else model
     inputs = ModelInputs(inner, config, job, known, variant)
     autocast.forward, autocast.off = False, 0
-    with autocast if job["autocast"] else contextlib.nullcontext(), kernels, recorder:
+    with autocast if job["autocast"] else contextlib.nullcontext(), recorder:
         if job["task"] == "generate":
             generate_tokens(job, model, inputs, recorder)
         else:
@@ -334,7 +333,8 @@ def record_job(job, model, reference, config, known, autocast, notes, variant):
             gradients += [number + more for more in offsets for number in gradients if number >= births]
         events = list(recorder.events)
     notes += inputs.notes
-    note_convolutions(recorder, notes)
+    if "convolution" in recorder.names:
+        notes.append(f"{CONVOLUTION_NOTE}: a tenth more or less may be reserved")
     if job["task"] == "train":
         note_idle_parameters(trained, reached, notes)
         trained = [p for p in trained if id(p) in reached]
@@ -348,7 +348,7 @@ def record_job(job, model, reference, config, known, autocast, notes, variant):
         "versions": versions,
         "gradients": sorted({g for g in gradients if g >= 0}),
         "by": recorder.by,
-        "kernels": kernels.rows,
+        "kernels": recorder.kernels.rows,
         "names": list(recorder.names),
         "class": inputs.class_name,
         "count": sum(p.numel() for p in inner.parameters() if id(p) not in mine),
@@ -361,17 +361,6 @@ def note_idle_parameters(trained, reached, notes):
     idle = sum(p.numel() for p in trained if id(p) not in reached)
     if idle:
         notes.append(f"{idle:,} trained parameters get no gradient from these inputs, and no optimizer state")
-
-
-def note_convolutions(recorder, notes):
-    """Say that cuDNN's own memory is an estimate, where convolutions make a part of what is allocated."""
-    sizes = [event for event in recorder.events if isinstance(event, int) and event >= 0]
-    number = recorder.names.get("convolution")
-    made = sum(size for size, by in zip(sizes, recorder.by, strict=True) if by == number)
-    if made > CONVOLUTION_SHARE * sum(sizes):
-        notes.append(
-            "cuDNN's workspaces for convolutions are counted by their usual size: a tenth more or less may be reserved"
-        )
 
 
 def trace_or_exit():

@@ -26,6 +26,7 @@ import known_values
 import mixed_types
 import torch
 import torch._dynamo  # before anything is replaced: it lists the functions of torch
+from convolutions import CONVOLUTION_NOTE
 from emulation import AttentionKernel
 from fake_cuda import replace_cuda
 from fake_gpu import FakeGpu, Places, remove_guard
@@ -34,7 +35,7 @@ from healthy_values import HealthyValues
 from known_values import Refusal, format_number
 from library_patches import patch_libraries
 from rnn_kernels import RnnLayers
-from script_recorder import ScriptKernels, ScriptRecorder, UserLines
+from script_recorder import ScriptRecorder, UserLines
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves
 from watched_files import watch_files
@@ -68,8 +69,8 @@ class Watch:
         sys.modules["healthy_values"].find_place = self.lines.describe
         self.places = Places(request["count"])
         self.recorder = ScriptRecorder(self.places, self.lines)
-        self.kernels, self.known = ScriptKernels(self.places, self.recorder), HealthyValues()
-        self.gpu = FakeGpu(self.places, self.recorder, self.known, self.kernels, request["card"]["capability"])
+        self.kernels, self.known = self.recorder.kernels, HealthyValues()
+        self.gpu = FakeGpu(self.places, self.recorder, self.known, request["card"]["capability"])
         self.recorder.hide = lambda x: self.gpu.hide(x) if isinstance(x, torch.Tensor) and x.dim() else x
         self.recorder.read_values = lambda x: self.known.read(x) if isinstance(x, torch.Tensor) else x
         self.notes, self.unmodelled, self.lessened = [], [], []
@@ -80,30 +81,26 @@ class Watch:
 
     # -- phases ---------------------------------------------------------------------------------------------------
 
-    def mark(self, *words):
-        self.recorder.mark(*words)
-        self.kernels.rows += [["phase", word] for word in words]
-
     def follow_backward(self, run):
         """Return ``torch.autograd.backward`` or ``grad`` with marks before and after; the mode stays active inside."""
         run = remove_guard(run) or run
 
         def backward(*args, **kwargs):
             if not self.depth:
-                self.mark(f"fwd{self.steps}.{self.micro}")
+                self.recorder.mark(f"fwd{self.steps}.{self.micro}")
             self.depth, before, self.recorder.backward = self.depth + 1, self.recorder.backward, True
             try:
                 return run(*args, **kwargs)
             finally:
                 self.depth, self.recorder.backward = self.depth - 1, before
                 if not self.depth:
-                    self.mark(f"bwd{self.steps}.{self.micro}")
+                    self.recorder.mark(f"bwd{self.steps}.{self.micro}")
                     self.micro += 1
 
         return backward
 
     def before_step(self, optimizer, args, kwargs):
-        self.mark(f"clip{self.steps}")
+        self.recorder.mark(f"clip{self.steps}")
         for parameter in self.parameters:
             if parameter.grad is not None:
                 self.recorder.set_kind(parameter.grad, "gradients")
@@ -114,7 +111,7 @@ class Watch:
         for one in tree_leaves(list(optimizer.state.values())):
             if isinstance(one, torch.Tensor):
                 self.recorder.set_kind(one, "optimizer")
-        self.mark(f"opt{self.steps}", f"zero{self.steps}")
+        self.recorder.mark(f"opt{self.steps}", f"zero{self.steps}")
         self.loader.append(self.recorder.loader_seconds)
         self.recorder.loader_seconds = 0.0
         self.steps, self.micro = self.steps + 1, 0
@@ -182,7 +179,7 @@ class Watch:
 
     def install(self):
         replace_cuda(self.request["card"], self.places, self.recorder)
-        self.kernels.follow_attention(AttentionKernel)
+        AttentionKernel.note = self.kernels.note_attention
         torch.Tensor.__format__ = format_number(torch.Tensor.__format__)
         torch.autograd.backward = self.follow_backward(torch.autograd.backward)
         torch.autograd.grad = self.follow_backward(torch.autograd.grad)
@@ -217,7 +214,7 @@ class Watch:
 
     def modes(self):
         entered = contextlib.ExitStack()
-        for mode in (self.known, self.kernels, self.recorder, self.gpu):
+        for mode in (self.known, self.recorder, self.gpu):
             entered.enter_context(mode)
         return entered
 
@@ -239,7 +236,7 @@ class Watch:
         return found[0].load()()
 
     def start(self):
-        self.mark("build")
+        self.recorder.mark("build")
         try:
             with self.modes():
                 self.run()
@@ -288,10 +285,8 @@ class Watch:
         recorder, known = self.recorder, self.known
         if self.varied:
             self.notes.append("batches differ in size: those of these steps are counted, and a larger one needs more")
-        convolves = any(name.startswith("convolution") for name in recorder.names)
-        if convolves:
-            usual = "cuDNN's workspaces for convolutions are counted by their usual size"
-            self.notes.append(f"{usual}: with kernels of 7x7 a quarter more was reserved")
+        if "convolution" in recorder.names:
+            self.notes.append(f"{CONVOLUTION_NOTE}: with kernels of 7x7 a quarter more was reserved")
         if self.kernels.saw_second_backward:
             self.unmodelled.append("the workspaces of cuDNN for convolutions in the backward pass of a backward pass")
         if RnnLayers.saw_packed:
@@ -303,7 +298,7 @@ class Watch:
             "versions": find_versions(), "notes": list(dict.fromkeys(self.notes)), "unmodelled": list(dict.fromkeys(self.unmodelled)), "lessened": list(dict.fromkeys(self.lessened)),
             "assumed": list(known.assumed.items())[:20], "larger": list(known.larger.items())[:20], "error": error, "traceback": trace, "alloc_conf": find_alloc_conf(),
             "math": "math" in self.gpu.attention.kernels, "spread": known.spread, "seconds": time.process_time() - self.begun,
-            "tried": recorder.most_tried,
+            "tried": len(recorder.tried),
             "loader_seconds": sorted(self.loader[1:])[len(self.loader[1:]) // 2] if self.loader[1:] else 0.0,
         }  # fmt: skip
         with open(self.request["reply"], "w", encoding="utf-8") as file:

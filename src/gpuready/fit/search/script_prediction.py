@@ -28,6 +28,8 @@ SCRIPT_FIELDS: dict[str, Any] = {
 MOST_LINES = 8
 SCRIPT_HOST_RANGE = (0.5, 2.2)
 """The range of the host's pace in a script: its modules are not those that the pace was measured with (scripts on an H200)."""
+MOST_GUESSED, GUESS_RANGE = 0.03, (0.5, 8.0)  # of a step with a point; how much less and more such kernels take
+UNMEASURED = "a range alone: a part of its kernels was never measured"
 # Seconds of the host's own work that do not count; the share of a step that bounds it.
 SHORT_WORK, HOST_BOUND = (1e-3, 0.25)
 
@@ -117,12 +119,15 @@ def predict_script_time(
         other = _time_step(recorded, step.steps, host, work if step.host_work > SHORT_WORK else 1.0)
         seconds = step.seconds if other is None else other.seconds
         low, high = (low * seconds, high) if pace < 1 else (low, max(high * seconds, 2 * loader))
+    low, high = low - GUESS_RANGE[0] * step.guessed, high + GUESS_RANGE[1] * step.guessed
     made = TimePrediction(
         range=(low, high),
         notes=(f"a step is a round of the script's {len(set(optimizers))} optimizers",) if len(step.steps) > 1 else (),
     )
-    if loader <= step.seconds and step.idle <= LAUNCH_BOUND:
+    if loader <= step.seconds and step.idle <= LAUNCH_BOUND and step.guessed <= MOST_GUESSED * step.seconds:
         return made.replace(step_seconds=step.seconds, parts=step.parts, bound_by="memory")
+    if loader <= step.seconds and step.idle <= LAUNCH_BOUND:
+        return made.replace(bound_by="memory", notes=(*made.notes, UNMEASURED))
     waits = loader > step.seconds or step.host_work > HOST_BOUND * step.seconds
     return made.replace(bound_by="host" if waits else "launches")
 
@@ -137,13 +142,14 @@ def _list_rounds(steps: Sequence[int], optimizers: Sequence[int]) -> list[frozen
 
 
 class ScriptStep(Record):
-    """A step, or a round: its seconds, those of its phases, the share in which the GPU waits, and the seconds of the host's own work."""
+    """A step, or a round: its seconds, those of its phases, the share in which the GPU waits, the seconds of the host's own work, and of kernels that were not measured."""
 
     steps: frozenset[int]
     seconds: float
     parts: Mapping[str, float]
     idle: float
     host_work: float
+    guessed: float
 
 
 def _time_step(
@@ -167,7 +173,8 @@ def _time_step(
     spent = sum(parts.values())
     idle = max(0.0, spent - sum(one.kernels for one in timed)) / (spent or 1.0)
     work = sum(int(kernel[1]) for _, kernels in phases for kernel in kernels if kernel[0] == "host") / 1e9
-    return ScriptStep(steps=steps, seconds=spent, parts=parts, idle=idle, host_work=work)
+    guessed = sum(one.parts.get("guessed", 0.0) for one in timed)
+    return ScriptStep(steps=steps, seconds=spent, parts=parts, idle=idle, host_work=work, guessed=guessed)
 
 
 def _scale_host_work(kernel: Kernel, share: float) -> Kernel:

@@ -185,7 +185,7 @@ TRACE_FIELDS = {"events": list, "parameters": list, "versions": dict}
 
 # Kind: how many sizes follow; attention has the kernel's name before them.
 KERNEL_SIZES = {
-    "move": 1, "rows": 1, "columns": 1, "spread": 2, "mixed": 2, "topk": 2, "wait": 1, "host": 1, "softmax": 3, "softmax backward": 3,
+    "move": 1, "rows": 1, "columns": 1, "spread": 2, "guess": 2, "mixed": 2, "topk": 2, "wait": 1, "host": 1, "softmax": 3, "softmax backward": 3,
     "embedding": 4, "matmul": 6, "convolution": 7, "attention": 8, "attention backward": 8,
 }  # fmt: skip
 MAX_SIZE = 1 << 56

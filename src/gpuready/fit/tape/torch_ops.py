@@ -226,7 +226,10 @@ class TorchOps(ElementwiseOps):
         return out
 
     def transpose_matrix(self, x: Tensor) -> Tensor:
-        out = Tensor(x.memory, (x.shape[1], x.shape[0]), x.width)
+        return self._view_as(x, (x.shape[1], x.shape[0]))
+
+    def _view_as(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+        out = Tensor(x.memory, shape, x.width)
         if self.any_requires_grad(x):
             old = x.shape
             self.add_node(out, "view", (x,), lambda g: (view_gradient(g[0], old),))
@@ -238,11 +241,7 @@ class TorchOps(ElementwiseOps):
         shape = (batch, seq, heads * size)
         if x.order == "heads" and heads > 1 and seq > 1:
             return self.copy_contiguous(x, shape)
-        out = Tensor(x.memory, shape, x.width)
-        if self.any_requires_grad(x):
-            old = x.shape
-            self.add_node(out, "view", (x,), lambda g: (view_gradient(g[0], old),))
-        return out
+        return self._view_as(x, shape)
 
     def slice(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
         """A view of a part; its gradient is a full tensor of zeros with this part."""

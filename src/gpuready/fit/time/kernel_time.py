@@ -36,9 +36,10 @@ ATTENTION_RATES = {
     "flash": (0.42, 0.40, 700, 1300),
     "efficient": (0.205, 0.16, 250, 250),
 }
+WHOLE_LENGTHS, MASKED_LENGTHS = (200, 330), (500, 150)  # of cuDNN's without a causal half, and with a mask
 HEAD_SHARES = {64: (0.76, 0.87), 128: (1.0, 1.0), 192: (0.85, 0.75), 256: (0.82, 0.68)}
-# The same of cuDNN's with a mask, which it reads for every head: by head size, at any length.
-MASKED_RATES = {64: (0.31, 0.325), 128: (0.41, 0.355), 192: (0.35, 0.30), 256: (0.29, 0.247)}
+# The same of cuDNN's with a mask, which it reads for every head: by head size.
+MASKED_RATES = {64: (0.36, 0.335), 128: (0.48, 0.367), 192: (0.41, 0.31), 256: (0.35, 0.256)}
 FP32_ATTENTION = (0.78, 0.63)  # share of the fp32 rate that the efficient kernel reaches where it is causal
 WHOLE_FP32, MASKED_FP32 = (0.8, 1.15), (0.65, 0.95)  # of that, without a causal half, and with a mask
 BLOCK = 64  # rows and columns of scores that the efficient kernel computes at once in fp32
@@ -80,14 +81,6 @@ def _mixed(kernel: Kernel, speed: DeviceSpeed) -> float:
     return SHORTEST + int(kernel[1]) / (MIXED_SHARE * speed.elements)
 
 
-def _rows(kernel: Kernel, speed: DeviceSpeed) -> float:
-    return 2 * SHORTEST + move_seconds(int(kernel[1]), speed)
-
-
-def _columns(kernel: Kernel, speed: DeviceSpeed) -> float:
-    return 5 * SHORTEST + move_seconds(int(kernel[1]), speed)
-
-
 def _softmax(kernel: Kernel, speed: DeviceSpeed) -> float:
     """Long rows are read three times: for the maximum, the sum and the result."""
     elements, row, widths = int(kernel[1]), int(kernel[2]), int(kernel[3])
@@ -107,7 +100,8 @@ def matmul_seconds(m: int, n: int, k: int, width: int, batch: int, aligned: int,
     if width == 2 or width == TF32:
         rate *= MISALIGNED.get(aligned, 1.0)
     if min(m, n, k) <= THIN and width == 4:  # too narrow for the tiles: bound by what it reads and writes
-        return 2 * MATMUL_START + max(2 * batch * m * n * k / (0.8 * rate), moved / (0.45 * speed.memory))
+        busy = min(1.0, batch * -(-m // 128) * -(-n // 128) / speed.processors) if batch > 1 else 1.0
+        return 2 * MATMUL_START + max(2 * batch * m * n * k / (0.8 * rate * busy), moved / (0.45 * speed.memory))
     best = 1e9
     for rows, columns, share in TILES:
         tiles = batch * -(-m // rows) * -(-n // columns)
@@ -140,11 +134,6 @@ def _convolution(kernel: Kernel, speed: DeviceSpeed) -> float:
     return 2 * MATMUL_START + GROUP_START * (groups - 1) + max(spent, moved / (CONVOLUTION_MEMORY * speed.memory))
 
 
-def _added_matmul(kernel: Kernel, speed: DeviceSpeed) -> float:
-    """A thin product that is added to a matrix: bound by reading and writing that matrix."""
-    return MATMUL_START + int(kernel[1]) / (ADDED_SHARE * speed.memory)
-
-
 def _attention(kernel: Kernel, speed: DeviceSpeed) -> float:
     """A fused kernel, forward or backward. Causal rows do half of the work, others all of it."""
     name = str(kernel[1])
@@ -167,9 +156,10 @@ def _attention(kernel: Kernel, speed: DeviceSpeed) -> float:
     kernel_name = name if name in ATTENTION_RATES else "flash"
     padded = next((one for one in HEAD_SHARES if size <= one), 256)
     share = ATTENTION_RATES[kernel_name][back] * HEAD_SHARES[padded][back] * size / padded
-    share *= keys / (keys + ATTENTION_RATES[kernel_name][2 + back])
+    half = WHOLE_LENGTHS[back] if whole and kernel_name == "cudnn" else ATTENTION_RATES[kernel_name][2 + back]
+    share *= keys / (keys + half)
     if masked and kernel_name == "cudnn":
-        share = MASKED_RATES[padded][back] * size / padded
+        share = MASKED_RATES[padded][back] * size / padded * keys / (keys + MASKED_LENGTHS[back])
     return ATTENTION_START[back] + max(operations / (speed.matmul_rate(2) * share), move_seconds(read, speed))
 
 
@@ -178,7 +168,8 @@ def _embedding(kernel: Kernel, speed: DeviceSpeed) -> float:
     rows, size, table, width = (int(one) for one in kernel[1:])
     if rows <= 3072:
         return 8 * SHORTEST + table / speed.memory + rows * size / speed.elements * 0.5
-    return 150e-6 + table / speed.memory + rows * size * (width + 8) / speed.memory + rows * 6e-9
+    distinct = min(rows, table // (size * width))
+    return 145e-6 + (table + rows * size * (width + 2)) / speed.memory + distinct * 6e-9
 
 
 def _index_backward(kernel: Kernel, speed: DeviceSpeed) -> float:
@@ -192,38 +183,31 @@ def _dequantise(kernel: Kernel, speed: DeviceSpeed) -> float:
     return 2 * SHORTEST + max(elements / speed.elements * 0.5, elements * (0.52 + width) / speed.memory)
 
 
-def _topk(kernel: Kernel, speed: DeviceSpeed) -> float:
-    return 15e-6 + 4 * int(kernel[1]) * int(kernel[2]) / speed.memory
-
-
 def _optimizer(kernel: Kernel, speed: DeviceSpeed) -> float:
     name, elements, width = str(kernel[1]), int(kernel[2]), int(kernel[3])
     return 10 * SHORTEST + elements * width * OPTIMIZER_SIZES[name][width == 4] / speed.memory
 
 
-def _no_kernel(kernel: Kernel, speed: DeviceSpeed) -> float:
-    """The host works, or waits for the GPU."""
-    return 0.0
-
-
 _KINDS: dict[str, Callable[[Kernel, DeviceSpeed], float]] = {
-    "host": _no_kernel,
-    "wait": _no_kernel,
+    "host": lambda kernel, speed: 0.0,
+    "wait": lambda kernel, speed: 0.0,
     "move": _move,
     "spread": _spread,
+    "guess": _spread,  # an operation that was not measured
     "mixed": _mixed,
-    "rows": _rows,
-    "columns": _columns,
+    "rows": lambda kernel, speed: 2 * SHORTEST + move_seconds(int(kernel[1]), speed),
+    "columns": lambda kernel, speed: 5 * SHORTEST + move_seconds(int(kernel[1]), speed),
     "softmax": _softmax,
     "softmax backward": _softmax_backward,
     "matmul": _matmul,
     "convolution": _convolution,
-    "added matmul": _added_matmul,
+    # A thin product that is added to a matrix: bound by reading and writing that matrix.
+    "added matmul": lambda kernel, speed: MATMUL_START + int(kernel[1]) / (ADDED_SHARE * speed.memory),
     "attention": _attention,
     "attention backward": _attention,
     "embedding": _embedding,
     "index backward": _index_backward,
     "dequantise": _dequantise,
-    "topk": _topk,
+    "topk": lambda kernel, speed: 15e-6 + 4 * int(kernel[1]) * int(kernel[2]) / speed.memory,
     "optimizer": _optimizer,
 }

@@ -200,7 +200,7 @@ OPTIMIZER_START = (
 POWER_SHARE = 0.5  # up to this share of products in the step the clock stays at its highest
 PART_NAMES = {
     "matmul": "matmul", "attention": "attention", "attention backward": "attention", "optimizer": "optimizer",
-    "softmax": "loss and softmax", "softmax backward": "loss and softmax",
+    "softmax": "loss and softmax", "softmax backward": "loss and softmax", "guess": "guessed",
 }  # fmt: skip
 
 
