@@ -414,3 +414,16 @@ def test_torch_of_a_version_is_judged_as_what_would_be_installed(machine, verdic
 def test_a_file_of_requirements_or_of_a_machine_goes_to_its_option(name, text, option, tmp_path):
     (tmp_path / name).write_text(text)
     assert workflow.sort_asked_files([str(tmp_path / name)]) == ([], {option: str(tmp_path / name)})
+
+
+def test_what_has_wheels_for_single_pythons_and_none_for_this_one_is_compiled(monkeypatch):
+    wheels = {"3.12": True, "3.11": True}
+    monkeypatch.setattr(
+        asked_file,
+        "ReleaseFinder",
+        lambda python: lambda name, version: IndexRelease(name, version, has_wheel=wheels[python]),
+    )
+    rows = [LockedPackage("numpy", "1.26.4", built=True), LockedPackage("torch", "2.6.0")]
+    assert asked_file._list_compiled(rows, "3.13") == ["numpy 1.26.4"]
+    wheels["3.12"] = False  # a source alone
+    assert asked_file._list_compiled(rows, "3.13") == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpuready.model import Requirement
 from gpuready.model.plan import LockedPackage, Plan, PlanConflict, RejectedChoice, UnresolvedCause
 from gpuready.workflow.fallback import ask_index_once, resolve_or_fall_back
+from gpuready.workflow.plan import _resolve_rest
 
 FIRST = Plan("x", "1", "plan", python="3.13", torch="2.15.0+cpu", index="cpu")
 ROW = (LockedPackage("x", "1"),)
@@ -187,3 +188,29 @@ def test_a_conflict_of_exact_versions_of_others_tries_no_other_python():
     says = "tool==1 depends on torch==2.6.0 and x==2 depends on torch==2.7.0"
     resolve_or_fall_back(FIRST, choose, resolve, ["torch", "python"], [])
     assert len(tried) > 2
+
+
+def test_a_python_without_a_wheel_gives_way_to_one_of_which_uv_could_not_say():
+    def resolve(one):
+        if one.python == FIRST.python:
+            says = "torchvision 0.14.0 has no wheel with the Python ABI tag cp311 of this target"
+            return one.replace(verdict="impossible", conflicts=(PlanConflict(says, kind="python-tag"),))
+        return one.replace(
+            resolved="not resolved here: future: no wheel", unresolved=UnresolvedCause("no-wheel", ("future",))
+        )
+
+    found = resolve_or_fall_back(FIRST, choose, resolve, ["torch", "python"], [])
+    assert found.verdict == "plan" and found.python != FIRST.python and not found.lock
+
+
+def test_what_uv_holds_against_other_packages_counts_though_torchs_index_cannot_be_read():
+    first = FIRST.replace(torch="2.14.1+cu126", index="cu126")
+
+    def refuse(says):
+        return lambda one: one.replace(verdict="impossible", conflicts=(PlanConflict(says),))
+
+    found = _resolve_rest(
+        first, refuse("only certifi<=2026.10.18 is available and unsloth depends on certifi>=2026.10.19")
+    )
+    assert found.verdict == "impossible" and found.index == "cu126"
+    assert _resolve_rest(first, refuse("there is no version of torch==2.14.1")).verdict == "plan"

@@ -13,6 +13,7 @@ from gpuready.apply.uv_config import parse_toml
 from gpuready.apply.uv_output import InconclusiveResolution, parse_uv_failure
 from gpuready.model import Record, validation, versions
 from gpuready.model.metadata import parse_metadata
+from gpuready.model.plan import PlanConflict
 from gpuready.system import AccessError, HostAccess, RunResult, save_atomically
 from gpuready.system.download import unquote_url
 from gpuready.system.own_folders import TemporaryFolder
@@ -78,6 +79,8 @@ def _locate_release(host: HostAccess, name: str, request: ResolutionRequest, set
     answer = parse_uv_failure(found.err or found.end, name, {})
     if isinstance(answer, InconclusiveResolution) and answer.cause and answer.cause.kind.startswith("index-"):
         raise ValueError(answer.why)
+    if isinstance(answer, PlanConflict):
+        raise ValueError(f"the index has {name}, and none of its files is for this: {answer.says}")
     is_offline = any(words in found.err for words in ("network was disabled", "not found in the cache"))
     raise ValueError("uv is offline, and its cache lacks it" if is_offline else f"no index has a package {name!r}")
 

@@ -245,7 +245,7 @@ def _explain_tag_mismatch(proof: str) -> PlanConflict:
     version = (spec or "").lstrip("=")
     wanted = f" {tag}" if tag else ""
     says = f"{name}{' ' + version if version else ''} has no wheel with the {kind}{wanted} of this target"
-    return PlanConflict(says, kind="platform-tag" if kind == "platform tag" else "")
+    return PlanConflict(says, kind="platform-tag" if kind == "platform tag" else "python-tag")
 
 
 def _find_dependency_clauses(proof: str, framework: str, exact: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:

@@ -41,7 +41,7 @@ class PlanConflict(Record):
     says: str
     facts: tuple[Fact, ...] = ()
     needs: tuple[Requirement, ...] = ()
-    kind: str = ""  # "platform-tag": a package has no wheel for the platform
+    kind: str = ""  # "platform-tag" or "python-tag": a package has no wheel for the platform, or for the Python
     about: str = ""  # of a fix: the code of the finding that stays
 
 

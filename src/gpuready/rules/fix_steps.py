@@ -14,6 +14,9 @@ from gpuready.rules import contract_needs
 TORCH_BUILDS = ("torch", "torchvision", "torchaudio")
 """Packages whose builds (+cu128) are on PyTorch's indexes."""
 
+JETSON_CAPABILITIES = ("5.3", "6.2", "7.2", "8.7")
+"""Of Jetsons before Thor alone, whose system takes no wheel of an index: those for aarch64 are for servers."""
+
 READS = ("python.path", "env.PYTHONPATH", "driver.version", "driver.compat", *contract_needs.READS)
 
 
@@ -117,7 +120,9 @@ def _build_runs_here(facts: Facts, build: TorchBuild) -> bool:
         return False
     capabilities, visible = (facts.value_if_known("gpu.capability") or (), facts.value_if_known("gpu.visible") or ())
     own_capabilities = [capabilities[i] for i in visible if i < len(capabilities)]
-    return all(catalogue.covers_capability(build.arch, capability, build.cuda)[0] for capability in own_capabilities)
+    return not {*own_capabilities} & {*JETSON_CAPABILITIES} and all(
+        catalogue.covers_capability(build.arch, capability, build.cuda)[0] for capability in own_capabilities
+    )
 
 
 def _candidate_builds(facts: Facts, contract: Contract, want: str) -> Iterator[TorchBuild]:

@@ -331,7 +331,17 @@ def _locked_facts(facts: Facts, file: EnvironmentFile, rows: tuple[LockedPackage
     more = [Fact("package." + name, version, source, "stated") for name, version in found.items()] if not torch else []
     unnamed = {f"package.{name}" for name in found.keys() - {pin.name for pin in file.pins}}
     kept = (one.replace(source=source) for one in (*planned, *more) if one.key in is_new or one in more)
-    return [one.replace(how="read") if one.key in unnamed else one for one in kept]
+    compiled = _list_compiled(rows, python)
+    gap = f"no wheel of {' and '.join(compiled)} is for Python {python}: its install compiles it, which may fail"
+    more = [Fact("requirements.conflict", None, source, "stated", gap)] if compiled else []
+    return [*more, *(one.replace(how="read") if one.key in unnamed else one for one in kept)]
+
+
+def _list_compiled(rows: Sequence[LockedPackage], python: str) -> list[str]:
+    """Return what has wheels for single Pythons, and none for this one."""
+    finder = ReleaseFinder(next(one for one in USUAL_PYTHONS if one != python))
+    found = ((row, finder(row.name, row.version)) for row in rows if row.built)
+    return [f"{row.name} {row.version}" for row, release in found if release and release.has_wheel]
 
 
 def _default_torch(version: str, facts: Facts) -> str:

@@ -76,17 +76,22 @@ def _resolve_nearest(
     find_torch: FindTorch,
 ) -> Plan:
     pins: list[str] = []
-    unread: list[Plan] = []  # plans with such a torch, of which the index could not be read
+    unread: list[
+        Plan
+    ] = []  # plans with such a torch, or another Python that may have a wheel, of which uv could not say
 
     def resolve(plan: Plan) -> Plan:
         done = resolve_plan(plan)
         pins.extend(_pinned_torches(done))
-        unread.extend([done] if done.verdict == "plan" and not done.lock and _torch_release(done) in pins else [])
+        is_other = _torch_release(done) in pins or (is_tag and plan.python != first.python)
+        unread.extend([done] if done.verdict == "plan" and not done.lock and is_other else [])
         return done
 
+    is_tag = False
     resolved = resolve(first)
     if resolved.lock or not free:
         return resolved
+    is_tag = any(one.kind == "python-tag" for one in resolved.conflicts)
     if resolved.verdict == "impossible":
         why = resolved.conflicts[-1].says if resolved.conflicts else "uv finds no solution"
         is_apart = _is_about_other_packages(resolved)

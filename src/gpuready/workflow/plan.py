@@ -217,7 +217,7 @@ def _resolve_others(
         chooser = _make_chooser(facts, [one], request, asked.replace(version=one.version))
         result = _share_environments(facts, [(plan, one)], request).replace(facts=facts)
         again = _resolve_plans(result, facts, chooser, request, resolve_options)
-        if again.plans[0].lock:
+        if again.verdict == "plan":
             why = (f"not {used.name}: {failed.plans[0].conflicts[0].says}",) if one.version != used.version else ()
             return again.replace(plans=(again.plans[0].replace(notes=(*again.plans[0].notes, *why)),))
     return failed
@@ -523,8 +523,14 @@ def _resolve_plans(
 
 
 def _resolve_rest(plan: Plan, resolve: Callable[[Plan], Plan]) -> Plan:
-    """Resolve all but torch, where torch's own index alone cannot be reached: with the torch of that release on PyPI in its place."""
+    """Resolve all but torch, where torch's own index alone cannot be reached: with the torch of that release on PyPI in its place.
+
+    What uv holds against other packages then holds beside any build of torch.
+    """
     rest = resolve(plan.replace(index="pypi", unresolved=None))
+    proof = rest.conflicts[-1] if rest.conflicts else None
+    if proof and not proof.facts and not any(part in proof.says for part in TORCH_PARTS):
+        return rest.replace(index=plan.index)
     found = {row.name: row.version for row in rest.lock if not row.name.startswith((*TORCH_PARTS, "cuda-"))}
     if not found:
         return plan
