@@ -42,18 +42,13 @@ for function in (stand_here, hold_gil, wéird):
 
 
 def _pythons() -> list[str]:
-    """This Python, and others that are installed beside it."""
-    others = sorted(Path(sys.base_prefix).parent.glob("3.*/bin/python"))
+    """This Python, and others that are installed beside it; ranks run 3.10 or newer."""
+    others = sorted(Path(sys.base_prefix).parent.glob("3.[1-9][0-9]*/bin/python"))
     return [sys.executable, *(str(one) for one in others if str(one.parent.parent) != sys.base_prefix)]
 
 
 @pytest.mark.parametrize("python", _pythons())
 def test_the_stacks_of_a_process_that_cannot_answer(python, tmp_path):
-    version = subprocess.run(
-        [python, "-c", "import sys; print(sys.version_info >= (3, 10))"], capture_output=True, text=True
-    )
-    if version.stdout.strip() != "True":
-        pytest.skip("ranks run Python 3.10 or newer")
     (tmp_path / "t.py").write_text(SCRIPT, encoding="utf-8")
     done = subprocess.run([python, str(tmp_path / "t.py"), str(SRC)], capture_output=True, text=True, timeout=240)
     assert "Error" not in done.stderr, done.stderr[-800:]
