@@ -242,8 +242,8 @@ def parse_conda_words(words: Sequence[str]) -> Install:
 
 def _build_of_string(version: str) -> str:
     """``2.5.1=py3.11_cuda12.4_cudnn9.1.0_0`` -> cuda12.4, ``2.5.1=cuda126_py311`` -> cuda12.6, ``2.5.1=cpu_mkl`` -> cpu."""
-    named = re.search(r"=.*cuda(\d\d)\.?(\d)", version)
-    return f"cuda{named[1]}.{named[2]}" if named else "cpu" if re.search(r"=(?:.*_)?cpu", version) else ""
+    named = re.search(r"=[^=]*cuda(\d\d)\.?(\d)", version)
+    return f"cuda{named[1]}.{named[2]}" if named else "cpu" if re.search(r"=(?:[^=]*_)?cpu", version) else ""
 
 
 def _conda_toolkit(pins: Mapping[str, PackagePin]) -> str:

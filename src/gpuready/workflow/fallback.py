@@ -117,7 +117,7 @@ def _is_about_other_packages(resolved: Plan) -> bool:
     names = {need.key.removeprefix("package.") for need in conflict.needs}
     if len(names) != 1 or sum(need.want.startswith("==") for need in conflict.needs) < 2:
         is_exact = " depends on " in conflict.says and not {*conflict.says} & {*"<>~!"}
-        names = {*re.findall(r"([\w.-]+)(?:\[[^\]]*\])?==", conflict.says)} if is_exact else set()
+        names = {*re.findall(r"(?<![\w.-])([\w.-]+)(?:\[[^\[\]]*\])?==", conflict.says)} if is_exact else set()
     return bool(names) and not any(name.startswith(TORCH_PARTS) for name in names)
 
 

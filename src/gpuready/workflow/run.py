@@ -266,7 +266,7 @@ MEMORY_WORDS = ("allocate memory", "MemoryError", "bad_alloc", "[Errno 12]")
 _LOCKS = re.compile(r"mlock|\b(?:pin|page-?lock|memlock|ibv_|regist)", re.IGNORECASE)
 """What an error says that wants memory which is never paged out, for a GPU or for InfiniBand."""
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
-_ASKED = re.compile(rf"(\d+(?:\.\d+)?) ({'|'.join(_UNITS)})\b")
+_ASKED = re.compile(rf"(?<![\d.])(\d+(?:\.\d+)?) ({'|'.join(_UNITS)})\b")
 """``you tried to allocate 4294967296 bytes``, ``Unable to allocate 7.45 GiB for an array``"""
 MUCH_MEMORY = 4 << 30
 """With so much left a second before, a host refuses no allocation that does not ask for more."""
@@ -357,7 +357,7 @@ NO_DISK_SPACE, RANKS_MISSING, OTHER_COLLECTIVES = "SYS002", "RUN033", "RUN001"
 MASTER_PORT, PROGRAM_PORT = "port-in-use", "program-port-in-use"
 _OF_THE_PLACE = re.compile(r".*\[Errno \d+\]|AttributeError: (?:partially initialized )?module ")
 _OF_THE_PROGRAM = re.compile(
-    r"(?:\w+\.)*(?:Key|Value|Type|Index|Attribute|Name|UnboundLocal|Assertion|ZeroDivision|NotImplemented|Recursion|Lookup|"
+    r"(?<![\w.])(?:\w+\.)*(?:Key|Value|Type|Index|Attribute|Name|UnboundLocal|Assertion|ZeroDivision|NotImplemented|Recursion|Lookup|"
     r"Overflow|FloatingPoint|Pickling|Unpickling|JSONDecode|Syntax|Indentation|Runtime)Error\b"
 )
 """What code raises of itself: an error of another name may come from a server, a lock or a disk."""
