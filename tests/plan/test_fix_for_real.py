@@ -79,3 +79,18 @@ def test_bad_input(target):
         ran = gpuready(*words, cwd=target)
         assert ran.code == 2 and says in ran.err and "Traceback" not in ran.err and not ran.out
         assert len(ran.err.strip().splitlines()) <= 2, ran.err
+
+
+def test_a_driver_that_nobody_stated_is_as_open_for_a_fix_as_for_a_check(target):
+    """The same words and the same exit code: nothing to change is not that nothing is wrong."""
+    for_gpus = CONTRACT.replace('["cpu"]', '["cuda"]').replace("==1.4.2", ">=1").replace(">=2", ">=0, <2")
+    (target / "demo.toml").write_text(for_gpus.replace("package.other-kit", "package.demo"))
+    torch = {"torch/__init__.py": "", "torch/version.py": "__version__ = '2.13.0+cu130'\ncuda = '13.0'\n"}
+    built = wheel(target / "wheels", "torch", "2.13.0+cu130", torch)
+    install = [uv(), "pip", "install", "--offline", "--python", "env", str(built)]
+    subprocess.run(install, cwd=target, check=True, capture_output=True)
+    words = ("--contract", "demo.toml", "--python", "env", "--on", "h100x8")
+    for command in (("check",), ("plan", "--fix"), ("fix", "--dry-run"), ("fix", "--yes")):
+        ran = gpuready(*command, *words, cwd=target)
+        assert ran.code == 3 and ran.out.startswith("can't tell: driver not given"), (command, ran)
+        assert "no problems found" not in ran.out

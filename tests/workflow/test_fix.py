@@ -459,5 +459,5 @@ def test_what_could_not_be_checked_is_not_called_fine():
         return order._idle_verdict()
 
     gap = Fact("import.damage", None, "the environment", "read", "no answer within 60 s")
-    assert idle_verdict(UndecidedRule("PKG042", "error", "importing fails", (gap,))) == "by-hand"
+    assert idle_verdict(UndecidedRule("PKG042", "error", "importing fails", (gap,))) == "undecided"
     assert idle_verdict() == "nothing-to-fix"

@@ -97,7 +97,7 @@ class Plan(Record):
 
     framework: str
     version: str
-    verdict: str  # plan, impossible
+    verdict: str  # plan, impossible; of a fix also undecided
     variant: str = ""
     machine: str = ""
     python: str = ""
@@ -130,11 +130,12 @@ class Plan(Record):
     catalog: str = ""
     notes: tuple[str, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)  # the command-line flags, so that a lock can be made again
+    undecided: str = ""  # of a fix: why nobody can tell whether anything is wrong
     contract_note: str = ""  # whose contract it was planned by, where that is a file, and what was not taken from it
 
     @property
     def exit(self) -> int:
-        return 0 if self.verdict == "plan" else 1
+        return {"plan": 0, "undecided": 3}.get(self.verdict, 1)
 
     @property
     def brackets(self) -> str:
@@ -255,7 +256,7 @@ class FixItem(Record):
 class FixOutcome(Record):
     """The result of a fix."""
 
-    verdict: str  # fixed, partly, nothing-to-fix, by-hand, dry-run, failed, undone
+    verdict: str  # fixed, partly, nothing-to-fix, undecided, by-hand, dry-run, failed, undone
     framework: str = ""
     environment: str = ""
     kind: str = ""  # venv, conda, system, gpuready
@@ -273,7 +274,5 @@ class FixOutcome(Record):
 
     @property
     def exit(self) -> int:
-        """0 where no error is left, or nothing was to be changed; 1 where something is left; 2 where it failed. A dry run has that of the run."""
-        if self.verdict == "failed":
-            return 2
-        return 1 if (self.foreseen or self.verdict) in ("partly", "by-hand") else 0
+        """0 where no error is left, or nothing was to be changed; 1 where something is left; 2 where it failed; 3 as of a check. A dry run has that of the run."""
+        return {"failed": 2, "partly": 1, "by-hand": 1, "undecided": 3}.get(self.foreseen or self.verdict, 0)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from gpuready.model.contract import Contract, FixStep, Requirement
-from gpuready.model.facts import NOT_STATED, Fact, Facts, verdict_words
+from gpuready.model.facts import NOT_STATED, UNSTATED_TEXT, Fact, Facts, verdict_words
 from gpuready.model.record import Record
 
 
@@ -122,6 +122,13 @@ class Report(Record):
         platform = (self.facts.value_if_known("platform.name") or "cuda") if self.contract.platforms else "own"
         names = () if is_for_cpu else _DECIDING_NAMES.get(platform, ())
         return tuple(name for name in names if needed.intersection(_DECIDING_FACTS[name]) and self._is_open(name))
+
+    @property
+    def open_words(self) -> str:
+        """Why it is undecided: ``driver not given``, ``2 checks could not be made``."""
+        count = len(self.undecided)
+        checks = f"{count} {'check' if count == 1 else 'checks'} could not be made"
+        return f"{' and '.join(self.lacking)} {UNSTATED_TEXT}" if self.lacking else checks
 
     def _is_open(self, name: str) -> bool:
         is_pinned = name == "torch" and self.contract.pinned_torch

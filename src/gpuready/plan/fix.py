@@ -208,12 +208,14 @@ def _execution_order(change: FixChange) -> tuple[int, int, str]:
 def _make_fix_plan(report: Report, search: _FixSearch, best: tuple[FixChange, ...]) -> Plan:
     contract, after, facts = report.contract, search.report_after(best), search.facts_after(best)
     errors = search.open_errors(best)
+    is_open = after.verdict == "undecided" and (not best or bool(after.lacking))
     setting, unset = changing.changed_variables(best)
     return Plan(
         framework=contract.framework,
         version=contract.version,
         variant=contract.variant,
-        verdict="impossible" if errors else "plan",
+        verdict="impossible" if errors else "undecided" if is_open else "plan",
+        undecided=after.open_words if is_open else "",
         machine=report.facts.host,
         python=str(facts.value_if_known("python.version") or ""),
         torch=str(facts.value_if_known("torch.version") or ""),
@@ -301,7 +303,7 @@ def _fix_alternatives(errors: list[Finding]) -> Iterable[PlanAlternative]:
 
 
 def _fix_notes(before: Report, after: Report, best: tuple[FixChange, ...]) -> Iterable[str]:
-    if not before.findings:
+    if before.verdict == "clear" and not before.findings:
         yield "no problems found: nothing to change"
     for change in best:
         if change.trusts and change.trusts != ("*packages",):

@@ -11,6 +11,7 @@ from gpuready.catalog.torch import TorchBuild
 from gpuready.contracts.pin_conflicts import is_installed_by_image_alone
 from gpuready.contracts.want import describe_want, value_meets_want
 from gpuready.model import Contract, versions
+from gpuready.model.facts import NOT_STATED
 from gpuready.model.plan import ASSUMED_SYSTEM, PlanReason, RejectedChoice
 from gpuready.plan import torch_packages
 from gpuready.plan.limits import WHEEL_MACOS, find_macos_version
@@ -187,6 +188,9 @@ def list_plan_notes(space: SearchSpace, build: TorchBuild, python: str) -> tuple
         and "os.glibc" not in space.platform.facts
     ):
         plan_notes.append(ASSUMED_SYSTEM)
+    if space.platform.facts.fact("driver.version").gap == NOT_STATED:
+        starts = [reason.says.removesuffix("; none is stated") for reason in _driver_reasons(space, build)]
+        plan_notes += [f"driver not given: {says} (--as driver=VERSION states one)" for says in starts]
     plan_notes += _macos_notes(space) if system == "darwin" else []
     return (*plan_notes, *list_unseen_facts(space.platform))
 

@@ -65,9 +65,7 @@ def format_check_line(report: Report) -> str:
     code_suffix = f" ({', '.join(codes)})" if codes else ""
     scope = _describe_scope(report) if report.verdict == "clear" else ""
     ignored = f", {len(report.ignored)} ignored" if report.ignored else ""
-    lacking = (
-        f" ({' and '.join(report.lacking)} {UNSTATED_TEXT})" if report.verdict == "undecided" and report.lacking else ""
-    )
+    lacking = f" ({report.open_words})" if report.verdict == "undecided" and report.lacking else ""
     words = f"{verdict_words(report.verdict)}{scope}{lacking}{code_suffix}{ignored}"
     return escape_unprintable(f"{report.contract.judged_name}: {words}") + "\n"
 
@@ -112,7 +110,7 @@ def describe_verdict(report: Report) -> str:
         left = "" if is_imported(report) or report.facts.otherwise == NOT_STATED else " (nothing imported)"
         open_count = len(report.undecided)
         parts[:0] = [f"{units.format_count(open_count, 'check')} could not be made{left}"] if open_count else []
-        parts[:0] = [f"{' and '.join(report.lacking)} {UNSTATED_TEXT}"] if report.lacking else []
+        parts[:0] = [report.open_words] if report.lacking else []
     strict = " (strict)" if report.strict else ""
     return f"{words}: {', '.join(parts)}{strict}" if parts else words + strict
 

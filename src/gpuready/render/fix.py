@@ -60,8 +60,10 @@ def fix_json_fields(outcome: FixOutcome) -> dict[str, Any]:
 def _headline(outcome: FixOutcome) -> str:
     if outcome.is_unchanged:
         return "failed: nothing was changed"
+    if outcome.verdict == "undecided" or (outcome.foreseen == "undecided" and not outcome.items):
+        return f"{verdict_words('undecided')}: {outcome.report.open_words}"
     if outcome.verdict == "dry-run" and not outcome.items:
-        return verdict_words("nothing-to-fix")
+        return verdict_words(outcome.foreseen or "nothing-to-fix")
     if outcome.verdict == "dry-run" and all(item.by == "you" for item in outcome.items):
         return verdict_words("by-hand")
     return "would change" if outcome.verdict == "dry-run" else verdict_words(outcome.verdict)
@@ -118,9 +120,8 @@ def _format_what_is_left(outcome: FixOutcome, screen: Screen) -> list[str]:
         return []
     left = _errors_left(outcome)
     if not left and outcome.report is not None and outcome.report.verdict == "undecided":
-        count = units.format_count(len(outcome.report.undecided), "check")
         label = "checked:" if outcome.verdict == "by-hand" else "checked again:"
-        return screen.lead_paragraph(label, f"no error is left, and {count} could not be made", "warning")
+        return screen.lead_paragraph(label, f"no error is left, and {outcome.report.open_words}", "warning")
     if not left:
         return screen.lead_paragraph("checked again:", "no problems found", "ok")
     lines = screen.lead_paragraph("left:", units.format_count(len(left), "problem"), "error")

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from gpuready.model import FixStep
 from gpuready.model.contract import describe_want
+from gpuready.model.facts import verdict_words
 from gpuready.model.plan import KernelPlan, Plan, PlanAlternative, PlanConflict, PlanReason
 from gpuready.model.visible_text import escape_unprintable
 from gpuready.render import units
@@ -49,7 +50,9 @@ def plan_set_json_fields(plan_set: PlanSet) -> dict[str, Any]:
 
 def format_plan_line(plan: Plan) -> str:
     """``axolotl 0.21: torch 2.14.1+cu126, Python 3.13``"""
-    if plan.verdict == "plan" and plan.options.get("fix"):
+    if plan.verdict == "undecided":
+        outcome = f"{verdict_words('undecided')}: {plan.undecided}"
+    elif plan.verdict == "plan" and plan.options.get("fix"):
         outcome = f"{units.format_count(len(plan.steps), 'step')} to fix it"
     elif plan.verdict == "plan":
         outcome = describe_stack(plan)
@@ -270,6 +273,9 @@ def _format_fix_header(plan: Plan, screen: Screen) -> list[str]:
     summary = f"{steps} for {', '.join(codes)}" if codes else "nothing to change"
     if plan.verdict == "plan":
         lines = _format_plan_header(f"fix: {summary}", "fix:", "ok", plan, screen)
+    elif plan.verdict == "undecided":
+        start = f"{verdict_words('undecided')}:"
+        lines = _format_plan_header(f"{start} {plan.undecided}; {summary}", start, "warning", plan, screen)
     else:
         remaining = ", ".join(conflict.about for conflict in plan.conflicts)
         lines = _format_plan_header(

@@ -114,7 +114,8 @@ class FixOrder:
         """Return what would be changed. Nothing is."""
         made = {code for task in self.tasks if task.how for code in task.item.codes}
         errors = {finding.code for finding in self.before.findings if finding.severity == "error"}
-        foreseen = ("partly" if errors - made else "fixed") if self.changes_something else self._idle_verdict()
+        changed = "partly" if errors - made else "undecided" if self.before.lacking else "fixed"
+        foreseen = changed if self.changes_something else self._idle_verdict()
         return self._make_outcome("dry-run", self.before).replace(foreseen=foreseen)
 
     # -- apply --------------------------------------------------------------------------------------------
@@ -143,12 +144,14 @@ class FixOrder:
             elif not task.how and task.item.state == "planned" and left.isdisjoint(task.item.codes):
                 self._set_state([task], "unneeded")
         errors = any(finding.severity == "error" for finding in report.findings)
-        return self._make_outcome("partly" if errors or self.conflicts else "fixed", report)
+        is_open = report.verdict == "undecided"
+        return self._make_outcome("partly" if errors or self.conflicts else "undecided" if is_open else "fixed", report)
 
     def _idle_verdict(self) -> str:
         errors = any(finding.severity == "error" for finding in self.before.findings)
-        is_open = self.before.verdict == "undecided"
-        return "by-hand" if errors or self.tasks or is_open else "nothing-to-fix"
+        if errors or self.tasks:
+            return "by-hand"
+        return "undecided" if self.before.verdict == "undecided" else "nothing-to-fix"
 
     def _make_changes(self, how: str, make: Callable[[list[FixTask]], None]) -> None:
         tasks = [task for task in self.tasks if task.how == how]
@@ -325,7 +328,7 @@ class FixOrder:
             self._undo_command(),
             verdict == "failed" and self._is_unchanged(),
             (*self.notes, *conflicts, *notes, *self.uv_settings.notes)
-            if verdict in ("dry-run", "by-hand")
+            if verdict in ("dry-run", "by-hand", "undecided")
             else (*self.notes, *self.conflicts, *filter(None, (self.space,))),
             round(time.perf_counter() - self.began, 3),
             self.before,
