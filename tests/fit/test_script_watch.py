@@ -14,6 +14,7 @@ from gpuready.commands.fit import fit
 from gpuready.fit import H200, FitJob
 from gpuready.fit.search.script_prediction import (
     ScriptTape,
+    describe_growth,
     predict_script,
     predict_script_time,
     tape_from_script,
@@ -273,6 +274,13 @@ def test_a_step_of_unmeasured_kernels_has_a_range_and_no_point():
 
 def test_batches_of_changing_length_are_drawn_for_longer(watched):
     assert watched["lengths"]["steps"] == 50
+
+
+def test_reserved_memory_that_still_grows_is_told():
+    tape = ScriptTape()
+    tape.events = [64 << 20, ~0, "zero0", 90 << 20, ~1, "zero1", 120 << 20, ~2, "zero2"]
+    assert "0.2 GiB after 1 steps, 0.3 after 3" in describe_growth(tape, 280 << 20, "", 3)[0]
+    assert describe_growth(tape, 154 << 20, "", 3) == ()
 
 
 def test_a_larger_batch_to_come_is_looked_for(watched):

@@ -12,6 +12,7 @@ from gpuready.fit.job.records import GpuCard, UnknownLayers
 from gpuready.fit.search.script_prediction import (
     MOST_LINES,
     ScriptTape,
+    describe_growth,
     predict_script,
     predict_script_time,
     tape_from_script,
@@ -217,6 +218,8 @@ class ScriptAnswer:
         job = FitJob({}, world=self.watcher.world, alloc_conf=reply["alloc_conf"])
         tape = tape_from_script(reply, self.card)
         fit, by_line = predict_script(job, self.card, tape)
+        grows = describe_growth(tape, fit.peak_reserved, job.alloc_conf, reply["steps"])
+        result = result.replace(notes=(*result.notes, *grows))
         gaps = (
             tuple(reply["unmodelled"]),
             tuple(reply["lessened"]) + tuple(f"{place} {what}" for place, what in reply["larger"]),

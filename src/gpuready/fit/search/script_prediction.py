@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 from gpuready.fit.allocator.alloc_conf import AllocatorSettings
+from gpuready.fit.allocator.caching_allocator import replay_tape
 from gpuready.fit.job.records import FitJob, FitPrediction, GpuCard
 from gpuready.fit.search.minimum_reserve import TapeReplay
 from gpuready.fit.search.prediction import fit_from_tape, live_by_label
@@ -28,6 +29,7 @@ SCRIPT_FIELDS: dict[str, Any] = {
 MOST_LINES = 8
 SCRIPT_HOST_RANGE = (0.5, 2.2)
 """The range of the host's pace in a script: its modules are not those that the pace was measured with (scripts on an H200)."""
+STILL_GROWS = 1.05  # of what was reserved after half of the steps
 MOST_GUESSED, GUESS_RANGE = 0.03, (0.5, 8.0)  # of a step with a point; how much less and more such kernels take
 UNMEASURED = "a range alone: a part of its kernels was never measured"
 # Seconds of the host's own work that do not count; the share of a step that bounds it.
@@ -95,6 +97,14 @@ def predict_script(
     replay = TapeReplay(tape, AllocatorSettings.parse_alloc_conf(job.alloc_conf))
     end = replay.peak_event + 1
     return fit_from_tape(job, card, tape, search, replay), live_by_label(tape, tape.lines, [end])[end]
+
+
+def describe_growth(tape: ScriptTape, reserved: int, alloc_conf: str, steps: int) -> tuple[str, ...]:
+    """Say what was reserved after half of the steps, where batches of new sizes let it grow since."""
+    half = tape.events.index(f"zero{steps // 2}") if f"zero{steps // 2}" in tape.events else len(tape.events)
+    before = replay_tape(tape.events[:half], AllocatorSettings.parse_alloc_conf(alloc_conf)).peak_reserved
+    grown = f"{before / 2**30:.1f} GiB after {steps // 2} steps, {reserved / 2**30:.1f} after {steps}"
+    return (f"reserved memory grows with new sizes of batches: {grown}",) * (before * STILL_GROWS < reserved)
 
 
 def predict_script_time(
