@@ -152,6 +152,16 @@ def test_the_nearest_names(wrong, right):
     assert len({gpus.find_gpu(n)["name"] for n in near}) == len(near)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [("8H100", "8xh100"), ("H1OOx8", "h100x8"), ("H1OO", "h100"), ("4090ti", "4070ti"), ("h10", "h100"), ("nogpu", "")],
+)
+def test_the_nearest_machine_is_what_was_meant(wrong, right):
+    """A count without its x, letters for digits; a name that is like no model has none that is near."""
+    with pytest.raises(ValueError, match=f"nearest: {right}" if right else "write for example"):
+        machine_names.parse_machine_name(wrong)
+
+
 def test_nothing_is_near_to_nonsense():
     assert gpus.suggest_gpu_names("qqqqqqqqqq") == []
 

@@ -363,3 +363,29 @@ def test_what_a_package_ships_serves_itself_alone(shipping, venv, framework):
     ran = gpuready("check", "kite-ml", "--python", str(venv))
     assert ran.code == 2 and "serve itself alone" in ran.err
     assert check("transformers", "--python", str(venv))["contract"]["basis"] != "foreign"
+
+
+def test_a_check_of_a_file_names_the_line_of_each_fault(tmp_path, monkeypatch):
+    """A want that nothing meets is a fault, wherever the file is used; a folder is no file of requirements."""
+    monkeypatch.chdir(tmp_path)
+    Path("kite.toml").write_text(
+        'framework = "kite"\nversion = "1.0"\ntitel = "Kite"\nzzzz = "a"\n\n'
+        '[[needs]]\nkey = "package.torch"\nwant = ">=2"\n\n[[needs]]\nkey = "package.trl"\nwant = ">=3,<=2"\n'
+    )
+    ran = gpuready("contract", "check", "kite.toml")
+    said = " ".join(ran.out.split())
+    assert ran.code == 1 and "'titel' is not known: did you mean title? (line 3)" in said
+    assert re.search(r"'zzzz' is not known: it is one of capabilities, .*, variant, version \(line 4\)", said)
+    assert "[[needs]] 2: nothing meets package.trl '>=3,<=2': its bounds exclude each other (line 10)" in said
+    assert gpuready("check", "--contract", "kite.toml").code == 2
+    assert gpuready("contract", "check", ".").code == 2
+
+
+def test_the_same_with_details_is_asked_of_the_same_frameworks(kite, venv):
+    """A file beside a framework is judged beside it: the command that is printed has both, and its exit code."""
+    given = ("--contract", kite, "--python", str(venv))
+    ran = gpuready("check", "transformers", *given)
+    details = re.findall(r"details: +(gpuready (?:.*\\\n)*.*)", ran.out)
+    assert len(details) == 2
+    for one in details:
+        assert one.replace("\\\n", "").split()[1:] == ["check", "transformers", *given, "-v"], one

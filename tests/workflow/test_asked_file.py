@@ -427,3 +427,15 @@ def test_what_has_wheels_for_single_pythons_and_none_for_this_one_is_compiled(mo
     assert asked_file._list_compiled(rows, "3.13") == ["numpy 1.26.4"]
     wheels["3.12"] = False  # a source alone
     assert asked_file._list_compiled(rows, "3.13") == []
+
+
+@pytest.mark.parametrize("text", ["torch>=2.6", "torch==2.6.0", "transformers"])
+def test_a_stated_torch_is_the_one_that_is_judged_and_asked_for_beside_a_file(tmp_path, monkeypatch, text):
+    """uv resolves the file together with it; where the file asks for another, uv says so."""
+    asked = []
+    monkeypatch.setattr(asked_file, "resolve_requirements", lambda host, path, words, *more: asked.append(words) or ())
+    (tmp_path / "requirements.txt").write_text(f"{text}\n")
+    stated = {"driver": "580.95.05", "torch": "2.8.0"}
+    path = str(tmp_path / "requirements.txt")
+    (report,) = workflow.check_machine([], on="a100", what_if=stated, packages=path, ask_index=True)
+    assert report.facts.value("torch.version") == "2.8.0+cu128" and set(asked[0]) == {text, "torch==2.8.0"}

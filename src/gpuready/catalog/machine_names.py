@@ -53,7 +53,10 @@ def parse_mig_slice(name: str) -> tuple[str, str, float] | None:
 
 def _parse_devices(text: str) -> NamedDevices:
     part = parse_mig_slice(text)
-    row, count = _parse_counted(part[0] if part else text)
+    name = part[0] if part else text
+    if not (found := _find_counted(name)):
+        raise ValueError(_describe_unknown_name(name))
+    row, count = found
     if part is not None:
         return _mig_devices(row, count, part[1], part[2])
     if "compute_capability" in row:
@@ -61,7 +64,7 @@ def _parse_devices(text: str) -> NamedDevices:
     return NamedDevices(row, row["vendor"], row["name"], count)
 
 
-def _parse_counted(text: str) -> tuple[dict[str, Any], int]:
+def _find_counted(text: str) -> tuple[dict[str, Any], int] | None:
     """Parse ``h100x8``, ``8xh100``, ``h100:8`` or ``h100`` into a row and a count."""
     row = _find_device(text)
     if row is not None:
@@ -75,7 +78,7 @@ def _parse_counted(text: str) -> tuple[dict[str, Any], int]:
         row = _find_device(match[name]) if match else None
         if match and row is not None:
             return row, int(match[count])
-    raise ValueError(_describe_unknown_name(text))
+    return None
 
 
 def _find_device(name: str) -> dict[str, Any] | None:
@@ -137,7 +140,8 @@ def _describe_unknown_name(text: str) -> str:
         words = [word for word in row["vendor"].casefold().split() if word != "nvidia"]
         if any(word in text.casefold().split() for word in words) and not _vendor_products(row["id"]):
             return f"machines of {row['vendor']} cannot be stated: the catalogue has no model of it"
-    near = suggest_names(text)
+    meant = re.sub(r"^(\d{1,4})\s*(?=[a-z])", r"\1x", re.sub(r"(?<=\d)o+", lambda o: "0" * len(o[0]), text.lower()))
+    near = [meant] if meant != text.lower() and _find_counted(meant) else suggest_names(text)
     hint = f"nearest: {', '.join(near)}" if near else "write for example h100x8, rtx4090 or mi300x, or name a recording"
     return f"no GPU of the catalogue has the name {text!r}; {hint}"
 
@@ -156,7 +160,8 @@ def suggest_names(name: str, count: int = 3) -> list[str]:
     others = [products[key] for key in get_close_matches(_plain(name), list(products), count, 0.6)]
     mine = gpus.suggest_gpu_names(name) or gpus.suggest_gpu_names(name.lower().rpartition("x")[0])
     exact = [word for word in others if word.startswith(_plain(name)[:3])]
-    return list(dict.fromkeys([*exact, *mine, *others]))[:count]
+    near = dict.fromkeys([*exact, *mine, *others])
+    return [one for one in near if one[0] == _plain(name)[:1] or set(filter(str.isdigit, one)) & set(name)][:count]
 
 
 def describe_vendor_platform(vendor: str) -> str:

@@ -28,7 +28,7 @@ def suggest_after_check(request: Request, reports: list[Report]) -> list[Command
     }
     is_elsewhere = any(request.get_option(name) is not None for name in ("on", "image"))
     specs = request.arguments if len(request.arguments) == len(reports) else [""] * len(reports)
-    together = request.arguments if len(request.arguments) > 1 else ()
+    together = request.arguments if len(request.arguments) > 1 or request.get_option("contract") else ()
     rows = []
     for one, spec in zip(reports, specs, strict=True):
         kept = [name for name in _machine_options(request) if name not in _refuted_options(one, spec)]

@@ -8,6 +8,7 @@ from typing import Any
 import gpuready.contracts.want as wants
 import gpuready.contracts.when as conditions
 from gpuready.catalog import facts, gpus
+from gpuready.contracts.pin_conflicts import can_hold_together
 from gpuready.contracts.toml import TABLES
 from gpuready.model import Contract, Record
 from gpuready.model.versions import is_version
@@ -134,6 +135,8 @@ def _check_need(row: dict[str, Any]) -> Iterator[str]:
     if not isinstance(key, str) or not isinstance(want, str) or not key or not want:
         return
     family, _, rest = key.partition(".")
+    if not can_hold_together(rest, want, want):
+        yield f"nothing meets {key} {_quote_text(want)}: its bounds exclude each other"
     if family == "package":
         if not re.fullmatch(r"[a-z0-9]+(?:-[a-z0-9]+)*", rest):
             yield f"{_quote_text(rest)} is not a package name: use lower case and hyphens, as in flash-attn"
@@ -208,4 +211,4 @@ def _quote_text(text: str) -> str:
 
 def _suggest_keys(name: str, names: Any) -> str:
     matches = get_close_matches(name, list(names), n=2)
-    return f"did you mean {' or '.join(matches)}?" if matches else f"it is one of {', '.join(sorted(names)[:12])}"
+    return f"did you mean {' or '.join(matches)}?" if matches else f"it is one of {', '.join(sorted(names))}"

@@ -297,7 +297,8 @@ def list_next_commands(
     if report.verdict == "not-ready" and _judges_container_file(report):
         rows.insert(0, ("one that fits", words("plan", "--format", "dockerfile")))
     elif is_stated or is_elsewhere:
-        needs_plan = (report.verdict == "not-ready" or report.unstated) and "--contract" not in flags.get("plan", ())
+        of_own = {"--contract", "--packages"}.intersection(flags.get("check", ()))  # a plan knows neither
+        needs_plan = (report.verdict == "not-ready" or report.unstated) and not of_own
         rows[:0] = [("plan", words("plan"))] if needs_plan and not _judges_container_file(report) else []
     elif report.verdict == "not-ready" and report.is_system_python and not report.lacks_gpus:
         rows.insert(0, ("fix it", words("install", "-e", ".venv")))  # fix changes no Python of the system

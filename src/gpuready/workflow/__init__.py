@@ -103,9 +103,8 @@ def check_machine(
         if packages is not None or dockerfile is not None:
             from gpuready.workflow import asked_file
         if packages is not None:
-            named = (what_if or {}).get("python-version", "")
-            package_file = asked_file.read_package_file(packages, facts, named)
-            facts = asked_file.add_packages(facts, package_file, named)
+            package_file = asked_file.read_package_file(packages, facts, what_if or {})
+            facts = asked_file.add_packages(facts, package_file)
             facts = asked_file.resolve_file(facts, package_file, note) if ask_index else facts
             chosen = [] if specs or own_contract else asked_file.choose_file_contracts(facts, package_file, ask_index)
         if dockerfile is not None:

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from gpuready import contracts
 from gpuready.apply.resolution_request import exact_specifier, python_minor_version
@@ -14,7 +14,7 @@ from gpuready.catalog.packages import canonical_package_name, find_lookalike, fi
 from gpuready.catalog.releases import list_releases
 from gpuready.catalog.torch import find_torch_build, find_torch_release, list_torch_builds, list_torch_releases
 from gpuready.containers.environment_files import EnvironmentFile, read_environment_file
-from gpuready.containers.installs import parse_requirements_file
+from gpuready.containers.installs import PackagePin, parse_requirements_file
 from gpuready.contracts.catalogued_release import make_torch_contract
 from gpuready.contracts.pins import marker_environment
 from gpuready.jobs.job_facts import find_job_needs
@@ -100,26 +100,33 @@ def _option_of_file(word: str) -> str:
     return ""
 
 
-def read_package_file(path: str, facts: Facts, python: str = "") -> EnvironmentFile:
-    """Read a file of packages; ``python``: the one that was asked for, which the markers of a lock may name."""
+def read_package_file(path: str, facts: Facts, what_if: Mapping[str, str]) -> EnvironmentFile:
+    """Read a file of packages; the Python that was stated is that of its markers, the torch is asked for beside what it asks for."""
     environment = {"sys_platform": "linux", "platform_system": "Linux", "platform_machine": "x86_64"}
-    named = [Fact("python.version", python, "--as python-version", "stated")] if python else []
     try:
         text = read_named_file(path)
-        markers = environment | marker_environment(machine_facts_only(facts).with_facts(*named))
-        return read_environment_file(read_referenced_file, path, text, markers)
+        markers = environment | marker_environment(machine_facts_only(facts).with_facts(*_stated_packages(facts)))
+        file = read_environment_file(read_referenced_file, path, text, markers)
     except ValueError as error:
         raise Refused(f"{path}: {error}") from None
+    if not (torch := what_if.get("torch", "").strip()):
+        return file
+    words = (*file.words, f"torch=={torch}") if file.words else ()  # a lock is not resolved
+    return file.replace(pins=(PackagePin("torch", torch), *file.pins), words=words)
 
 
-def add_packages(facts: Facts, file: EnvironmentFile, python: str = "") -> Facts:
-    """Return the machine with what a file states in the place of any environment of its own; ``python``: the one that was asked for.
+def _stated_packages(facts: Facts) -> list[Fact]:
+    """Return what ``--as`` states of an environment."""
+    return [one for one in facts if one.source in ("--as torch", "--as python-version")]
+
+
+def add_packages(facts: Facts, file: EnvironmentFile) -> Facts:
+    """Return the machine with what a file, or the user beside it, states in the place of any environment of its own.
 
     What it names itself, and is compiled, is asked for as by ``--wants``.
     """
     machine = machine_facts_only(facts)
-    stated = file.to_facts(str(machine.value_if_known("os.arch") or "x86_64"))
-    stated += [Fact("python.version", python, "--as python-version", "stated")] if python else []
+    stated = [*file.to_facts(str(machine.value_if_known("os.arch") or "x86_64")), *_stated_packages(facts)]
     named = want_compiled(facts, [pin.name for pin in file.pins], file.path)
     return Facts(machine, facts.host, NOT_STATED).with_facts(*stated, *named)
 

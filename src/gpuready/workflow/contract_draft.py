@@ -3,6 +3,7 @@
 Files are read; nothing is imported or run. A draft has pins, Python and variables; people add gates on versions, hardware and jobs.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -128,18 +129,35 @@ _SUBJECTS = {"capabilities": ("name",), "variables": ("name", "when")}
 
 def check_contract_file(path: str) -> ContractCheck:
     """Return the contract of a file, and every fault in one sentence."""
-    if file_contents.file_size(path) is None:
+    if file_contents.file_size(path) in (None, -1):
         raise Refused(f"{path} is not a file: name a file of requirements (TOML)")
     name = path.rpartition("/")[2]
     try:
         own = read_toml(path)
         if problems := find_problems(own, name):
-            return ContractCheck(path, None, tuple(problems))
+            return ContractCheck(path, None, tuple(_add_lines(problems, own, path)))
         contract = Contract.from_json(read_contract_data(path))
     except BadContract as error:
         return ContractCheck(path, None, (str(error),))
     faults = [*_missing_citations(own), *_repeated_subjects(own), *_contradictions(contract), *_unknown_codes(own)]
-    return ContractCheck(path, contract, tuple(f"{name}{fault}" for fault in faults))
+    return ContractCheck(path, contract, tuple(_add_lines([f"{name}{fault}" for fault in faults], own, path)))
+
+
+def _add_lines(faults: list[str], own: dict[str, Any], path: str) -> Iterator[str]:
+    """Name the line of the row or the top key that a fault is about, where the text shows it beyond doubt."""
+    lines = list(enumerate((file_contents.read_text_file(path) or "").splitlines(), 1))
+    places = {
+        f"the key {key!r} is": at for key in own for at, line in lines if re.match(rf"{re.escape(key)}\s*=", line)
+    }
+    for table in TABLES:
+        first = places.get(f"the key {table!r} is", 0)
+        row = r"\s*\{" if first else rf"\s*\[\[\s*{table}\s*\]\]"
+        starts = [at for at, line in lines if at >= first and re.match(row, line)][: len(own.get(table, []))]
+        if len(starts) == len(own.get(table, [])):
+            places |= {f"[[{table}]] {number}": at for number, at in enumerate(starts, 1)}
+    for fault in faults:
+        about = re.search(r"\[\[\w+\]\] \d+|the key '[^']+' is", fault)
+        yield f"{fault} (line {places[about[0]]})" if about and about[0] in places else fault
 
 
 def _numbered_rows(data: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
