@@ -39,10 +39,6 @@ VALUE_COSTS = {
     "var": 0.7, "std": 0.8, "argmax": 0.6, "argmin": 0.6, "max": 0.6, "min": 0.6,
 }  # fmt: skip
 """The same for each value of the larger of operand and result: of 280 operations on an H200."""
-GROUP_NORMS = {
-    "native_group_norm": lambda args: (args[3] * args[6], 1.2),  # rows of one group, of one channel
-    "native_group_norm_backward": lambda args: (args[5] * args[6], 3),
-}
 GROUP_VALUES = 300  # of one thread block, which sums up a group or a channel: time for each of its values
 NORMED_ROW, GATHERED_ROW, SORTED_ROW, WHOLE_ROWS = 520, 257, 120, 0.2
 PIXEL_LOSS, COLUMN_VALUES, COLUMN_STEP = 15, (3.4, 2), (365_000, 230_000)
@@ -232,9 +228,11 @@ def describe_by_value(name, inputs, outputs, args):
         if len(args) > 3 and args[3]:
             return ["spread", int(max(1.2 * added, SORTED_ROW * rows)) + SORT_START, 3 * added * first.element_size()]
         return ["spread", 2 * max(added, rows), 2 * max(added, rows) * first.element_size()]
-    if name in GROUP_NORMS:
-        values, rows, groups = first.numel(), *GROUP_NORMS[name](args)
-        return ["spread", int(groups * values) + GROUP_VALUES * (values // rows) * -(-rows // (4 * PROCESSORS)), moved]
+    if name.startswith("native_group_norm"):
+        back = name.endswith("backward")
+        values, rows = first.numel(), args[3 + 2 * back] * args[6]  # of one group, backward of one channel
+        blocks = GROUP_VALUES * (values // rows) * -(-rows // (4 * PROCESSORS))
+        return ["spread", int((1.2, 3)[back] * values) + blocks, moved]
     if name in VALUE_COSTS:
         return ["spread", int(VALUE_COSTS[name] * values), moved]
     if name in FULL_PASSES and len(inputs) and out.numel() < first.numel():
@@ -289,12 +287,8 @@ def describe_rows(name, inputs, outputs, args):
         if first.dim() and dim < first.dim() - 1:  # one thread a column
             values = max(COLUMN_VALUES[back] * first.numel(), COLUMN_STEP[back] * first.shape[dim])
             return ["spread", int(values), 3 * first.numel() * width]
-        last = first.shape[-1] if first.dim() else 1
-        return (
-            ["softmax backward", first.numel(), last, width]
-            if back
-            else ["softmax", first.numel(), last, width + out.element_size()]
-        )
+        last, written = first.shape[-1] if first.dim() else 1, 0 if back else out.element_size()
+        return ["softmax backward" if back else "softmax", first.numel(), last, width + written]
     if name == "embedding_dense_backward":
         return ["embedding", inputs[1].numel(), out.shape[-1], out.numel() * out.element_size(), out.element_size()]
     if name in NORMS:

@@ -166,7 +166,10 @@ def _time_step(
     recorded: Mapping[str, list[Kernel]], steps: frozenset[int], speed: DeviceSpeed, host_share: float = 1.0
 ) -> ScriptStep | None:
     phases = [
-        (mark[:3] if mark[:3] != "cli" else "clip", [_scale_host_work(one, host_share) for one in kernels])
+        (
+            mark[:3] if mark[:3] != "cli" else "clip",
+            [("host", int(int(one[1]) * host_share)) if one[0] == "host" else one for one in kernels],
+        )
         for mark, kernels in recorded.items()
         if kernels and _step_of(mark) in steps
     ]
@@ -185,10 +188,6 @@ def _time_step(
     work = sum(int(kernel[1]) for _, kernels in phases for kernel in kernels if kernel[0] == "host") / 1e9
     guessed = sum(one.parts.get("guessed", 0.0) for one in timed)
     return ScriptStep(steps=steps, seconds=spent, parts=parts, idle=idle, host_work=work, guessed=guessed)
-
-
-def _scale_host_work(kernel: Kernel, share: float) -> Kernel:
-    return ("host", int(int(kernel[1]) * share)) if kernel[0] == "host" else kernel
 
 
 def _step_of(mark: str) -> int:

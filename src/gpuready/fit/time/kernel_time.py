@@ -58,11 +58,6 @@ def kernel_seconds(kernel: Kernel, speed: DeviceSpeed) -> float:
     return _KINDS[str(kernel[0])](kernel, speed)
 
 
-def _move(kernel: Kernel, speed: DeviceSpeed) -> float:
-    """A kernel that is bound by memory: vectorised loads and stores of contiguous tensors."""
-    return SHORTEST + move_seconds(int(kernel[1]), speed)
-
-
 def move_seconds(moved: int, speed: DeviceSpeed) -> float:
     """Return the time to read and write so many bytes; what was just written is partly still in the cache."""
     cached = max(0.0, min(1.0, 1.6 - 1.6 * moved / speed.cache)) if speed.cache else 0.0
@@ -76,21 +71,11 @@ def _spread(kernel: Kernel, speed: DeviceSpeed) -> float:
     return SHORTEST + max(wide * values / speed.elements, move_seconds(moved, speed))
 
 
-def _mixed(kernel: Kernel, speed: DeviceSpeed) -> float:
-    """Operands of two types: each value is cast as it is loaded."""
-    return SHORTEST + int(kernel[1]) / (MIXED_SHARE * speed.elements)
-
-
 def _softmax(kernel: Kernel, speed: DeviceSpeed) -> float:
     """Long rows are read three times: for the maximum, the sum and the result."""
     elements, row, widths = int(kernel[1]), int(kernel[2]), int(kernel[3])
     again = 0.5 if row <= 1024 else 1.0 if row * 4 <= 48 << 10 else 1.6 if row * 4 <= 200 << 10 else 2.05
     return 2 * SHORTEST + max(elements / speed.elements * 0.85, elements * widths * again / speed.memory)
-
-
-def _softmax_backward(kernel: Kernel, speed: DeviceSpeed) -> float:
-    elements, row, width = int(kernel[1]), int(kernel[2]), int(kernel[3])
-    return 2 * SHORTEST + elements * width * (3.0 if row * width <= 48 << 10 else 4.25) / speed.memory
 
 
 def matmul_seconds(m: int, n: int, k: int, width: int, batch: int, aligned: int, speed: DeviceSpeed) -> float:
@@ -172,17 +157,6 @@ def _embedding(kernel: Kernel, speed: DeviceSpeed) -> float:
     return 145e-6 + (table + rows * size * (width + 2)) / speed.memory + distinct * 6e-9
 
 
-def _index_backward(kernel: Kernel, speed: DeviceSpeed) -> float:
-    """Indices are sorted, then the rows are added."""
-    rows, elements, width = (int(one) for one in kernel[1:])
-    return 60e-6 + rows * 2e-9 + max(elements / speed.elements, 3 * elements * width / speed.memory)
-
-
-def _dequantise(kernel: Kernel, speed: DeviceSpeed) -> float:
-    elements, width = int(kernel[1]), int(kernel[2])
-    return 2 * SHORTEST + max(elements / speed.elements * 0.5, elements * (0.52 + width) / speed.memory)
-
-
 def _optimizer(kernel: Kernel, speed: DeviceSpeed) -> float:
     name, elements, width = str(kernel[1]), int(kernel[2]), int(kernel[3])
     return 10 * SHORTEST + elements * width * OPTIMIZER_SIZES[name][width == 4] / speed.memory
@@ -191,14 +165,22 @@ def _optimizer(kernel: Kernel, speed: DeviceSpeed) -> float:
 _KINDS: dict[str, Callable[[Kernel, DeviceSpeed], float]] = {
     "host": lambda kernel, speed: 0.0,
     "wait": lambda kernel, speed: 0.0,
-    "move": _move,
+    # Bound by memory: vectorised loads and stores of contiguous tensors.
+    "move": lambda kernel, speed: SHORTEST + move_seconds(int(kernel[1]), speed),
     "spread": _spread,
     "guess": _spread,  # an operation that was not measured
-    "mixed": _mixed,
+    # Operands of two types: each value is cast as it is loaded.
+    "mixed": lambda kernel, speed: SHORTEST + int(kernel[1]) / (MIXED_SHARE * speed.elements),
     "rows": lambda kernel, speed: 2 * SHORTEST + move_seconds(int(kernel[1]), speed),
     "columns": lambda kernel, speed: 5 * SHORTEST + move_seconds(int(kernel[1]), speed),
     "softmax": _softmax,
-    "softmax backward": _softmax_backward,
+    "softmax backward": lambda kernel, speed: (
+        2 * SHORTEST
+        + int(kernel[1])
+        * int(kernel[3])
+        * (3.0 if int(kernel[2]) * int(kernel[3]) <= 48 << 10 else 4.25)
+        / speed.memory
+    ),
     "matmul": _matmul,
     "convolution": _convolution,
     # A thin product that is added to a matrix: bound by reading and writing that matrix.
@@ -206,8 +188,13 @@ _KINDS: dict[str, Callable[[Kernel, DeviceSpeed], float]] = {
     "attention": _attention,
     "attention backward": _attention,
     "embedding": _embedding,
-    "index backward": _index_backward,
-    "dequantise": _dequantise,
+    # Indices are sorted, then the rows are added.
+    "index backward": lambda kernel, speed: (
+        60e-6 + int(kernel[1]) * 2e-9 + int(kernel[2]) * max(1 / speed.elements, 3 * int(kernel[3]) / speed.memory)
+    ),
+    "dequantise": lambda kernel, speed: (
+        2 * SHORTEST + int(kernel[1]) * max(0.5 / speed.elements, (0.52 + int(kernel[2])) / speed.memory)
+    ),
     "topk": lambda kernel, speed: 15e-6 + 4 * int(kernel[1]) * int(kernel[2]) / speed.memory,
     "optimizer": _optimizer,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 
 from gpuready.fit.job.records import FitJob, GpuCard
 from gpuready.fit.search.prediction import cached_job_tape
@@ -14,6 +15,7 @@ from gpuready.model.record import Record, field
 
 MEASURED_RANGE, SHEET_RANGE = (0.93, 1.10), (0.80, 1.30)
 LAUNCH_BOUND, COMMUNICATION_BOUND = 0.25, 0.3  # shares of a step from which these are what bounds it
+WEIGHTS = ("parameters", "adapters", "gathered weights")
 PHASE_PARTS = {"fwd": "forward", "bwd": "backward", "clip": "clipping", "opt": "optimizer", "ref": "reference model"}
 
 
@@ -31,10 +33,14 @@ def _predict_training(job: FitJob, tape: Tape, speed: DeviceSpeed) -> TimePredic
     spent: dict[str, float] = {}
     for (name, _), phase in zip(phases, timed, strict=True):
         spent[name] = spent.get(name, 0.0) + phase.seconds
-    weights = sum(size for size, kind in _born_sizes(tape, ("parameters", "adapters", "gathered weights")))
+    born = (event for event in tape.events if event.__class__ is not str and event >= 0)  # type: ignore[operator]
+    weights = sum(
+        int(size) for size, _ in takewhile(lambda one: one[1] in WEIGHTS, zip(born, tape.kinds, strict=False))
+    )
     trained = _gradient_bytes(phases)
     waits = exposed_communication(job, weights or trained, trained, counts.layers, spent, speed)
-    offload = _offload_seconds(job, trained, speed)
+    # Gradients to the host, weights back; the host's step beside them.
+    offload = 3 * trained / speed.host_to_device if job.offload in ("optimizer", "parameters") else 0.0
     computed = sum(spent.values())
     step = computed + waits + offload
     parts = {PHASE_PARTS[name]: seconds for name, seconds in spent.items()}
@@ -127,21 +133,6 @@ def _gradient_bytes(phases: Sequence[tuple[str, list[Kernel]]]) -> int:
         for kernel in kernels
         if kernel[0] == "optimizer"
     )
-
-
-def _born_sizes(tape: Tape, kinds: tuple[str, ...]) -> list[tuple[int, str]]:
-    births = (event for event in tape.events if event.__class__ is not str and event >= 0)  # type: ignore[operator]
-    seen = []
-    for size, kind in zip(births, tape.kinds, strict=False):
-        if kind not in kinds:
-            break
-        seen.append((int(size), kind))
-    return seen
-
-
-def _offload_seconds(job: FitJob, trained: int, speed: DeviceSpeed) -> float:
-    """Return the copies of an offloaded optimizer: gradients to the host, weights back; the host's step beside them."""
-    return 3 * trained / speed.host_to_device if job.offload in ("optimizer", "parameters") else 0.0
 
 
 GPUS_PER_NODE = 8
@@ -267,7 +258,11 @@ class _KernelTimes:
         for kernel in kernels:
             if kernel not in known:
                 spent = kernel_seconds(kernel, speed) * (slowdown if _is_hot(kernel) else 1.0)
-                host = _optimizer_host(kernel, speed) if kernel[0] == "optimizer" else None
+                host = (
+                    speed.pace.tensor_seconds(str(kernel[1]), int(kernel[3])) * int(kernel[4])
+                    if kernel[0] == "optimizer"
+                    else None
+                )
                 if kernel[0] in ("host", "wait"):
                     host = int(kernel[1]) / 1e9
                 known[kernel] = (spent, host), PART_NAMES.get(str(kernel[0]), "elementwise")
@@ -281,10 +276,6 @@ class _KernelTimes:
 def _is_hot(kernel: Kernel) -> bool:
     """Whether the kernel drives the tensor cores, which draw the most power."""
     return (kernel[0] == "matmul" and kernel[4] != 4) or str(kernel[0]).startswith("attention")
-
-
-def _optimizer_host(kernel: Kernel, speed: DeviceSpeed) -> float:
-    return speed.pace.tensor_seconds(str(kernel[1]), int(kernel[3])) * int(kernel[4])
 
 
 def _power_slowdown(phases: list[list[Kernel]], speed: DeviceSpeed) -> float:
