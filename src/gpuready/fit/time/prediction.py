@@ -28,7 +28,9 @@ def predict_time(job: FitJob, card: GpuCard, speed: DeviceSpeed, tape: Tape | No
 
 def _predict_training(job: FitJob, tape: Tape, speed: DeviceSpeed) -> TimePrediction:
     phases = training_phases(tape, job)
-    counts = count_layers_of_job(job.model, _count_adapters(job, phases), job.checkpointing != "none")
+    stepped = [one for name, kernels in phases if name == "opt" for one in kernels if one[0] == "optimizer"]
+    adapters = 0 if job.method == "full" else sum(int(one[4]) for one in stepped) // 2  # of two matrices each
+    counts = count_layers_of_job(job.model, adapters, job.checkpointing != "none")
     timed = time_phases(phases, speed, counts)
     spent: dict[str, float] = {}
     for (name, _), phase in zip(phases, timed, strict=True):
@@ -37,7 +39,7 @@ def _predict_training(job: FitJob, tape: Tape, speed: DeviceSpeed) -> TimePredic
     weights = sum(
         int(size) for size, _ in takewhile(lambda one: one[1] in WEIGHTS, zip(born, tape.kinds, strict=False))
     )
-    trained = _gradient_bytes(phases)
+    trained = sum(int(one[2]) * int(one[3]) for one in stepped)  # bytes of all gradients
     waits = exposed_communication(job, weights or trained, trained, counts.layers, spent, speed)
     # Gradients to the host, weights back; the host's step beside them.
     offload = 3 * trained / speed.host_to_device if job.offload in ("optimizer", "parameters") else 0.0
@@ -114,25 +116,6 @@ def _operations(kernels: Sequence[Kernel]) -> float:
         elif kernel[0] == "attention":
             total += 2.0 * int(kernel[2]) * int(kernel[3]) * int(kernel[4]) * int(kernel[5]) * int(kernel[6])
     return total
-
-
-def _count_adapters(job: FitJob, phases: Sequence[tuple[str, list[Kernel]]]) -> int:
-    """Return the number of LoRA adapters: each has two matrices that the optimizer steps over."""
-    if job.method == "full":
-        return 0
-    kernels = (kernel for name, kernels in phases if name == "opt" for kernel in kernels if kernel[0] == "optimizer")
-    return sum(int(kernel[4]) for kernel in kernels) // 2
-
-
-def _gradient_bytes(phases: Sequence[tuple[str, list[Kernel]]]) -> int:
-    """Return the bytes of all gradients, by what the optimizer steps over."""
-    return sum(
-        int(kernel[2]) * int(kernel[3])
-        for name, kernels in phases
-        if name == "opt"
-        for kernel in kernels
-        if kernel[0] == "optimizer"
-    )
 
 
 GPUS_PER_NODE = 8
