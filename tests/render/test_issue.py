@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import venv
 
 from gpuready.render.issue import WIDTH, render_issue
+from gpuready.system.redaction.home_folders import hide_home_folders
 from tests.render import machines
 from tests.running import gpuready
 
@@ -26,3 +28,19 @@ def test_secrets_of_variables_are_hidden(monkeypatch, tmp_path):
     monkeypatch.setenv("HTTPS_PROXY", "http://user:pass1234@proxy.example:3128")
     told = gpuready("issue", "transformers")
     assert told.code == 0 and "a1B2c3D4" not in told.out and "pass1234" not in told.out
+
+
+def test_whose_machine_it_is_does_not_leave_it(tmp_path):
+    """The user's home is ~, another's keeps its place alone, and so does the user's folder elsewhere; in JSON too."""
+    home = tmp_path / "home" / "danaxyz"
+    venv.create(home / "my-env", with_pip=False, symlinks=True)
+    named = {"HOME": str(home), "HF_HOME": "/home/erika-mustermann/models"}
+    for more in ((), ("--json",)):
+        told = gpuready("issue", "transformers", "--python", str(home / "my-env"), *more, **named)
+        assert told.code == 0 and "~/my-env" in told.out, told
+        assert not re.search("danaxyz|erika|mustermann", told.out), told.out
+    assert (
+        hide_home_folders("/scratch/dana-b/x, /home/dana-b: /homework/a", "/home/dana-b")
+        == "/scratch/…/x, ~: /homework/a"
+    )
+    assert hide_home_folders("/usr/x /Users/ann/y", "/") == "/usr/x /Users/…/y"

@@ -7,17 +7,18 @@ from gpuready.commands.result import Result
 from gpuready.model import Report
 from gpuready.render.issue import render_issue
 from gpuready.render.json_document import render_check_json
+from gpuready.workflow import redact_shown_text
 
 
 def run(request: Request) -> Result:
     reports = workflow.check_machine(
         shared.named_frameworks(request), **request.pick_options("on", "python", "config"), what_if=request.what_if
     )
-    return Result(reports, _render_json, lambda found, screen: workflow.redact_shown_text(render_issue(found)), exit=0)
+    return Result(reports, _render_json, lambda found, screen: f"{redact_shown_text(render_issue(found))}\n", exit=0)
 
 
 def _render_json(reports: list[Report]) -> str:
-    return render_check_json(reports, len(reports) == 1)
+    return redact_shown_text(render_check_json(reports, len(reports) == 1))
 
 
 ISSUE = Command(

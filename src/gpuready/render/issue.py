@@ -10,6 +10,7 @@ from gpuready.render import facts_summary, units
 from gpuready.render.check_report import describe_verdict
 
 MAX_ROWS, WIDTH = 40, 110
+_WRAP = textwrap.TextWrapper(WIDTH, subsequent_indent=" " * 13, break_on_hyphens=False)
 _FACTS = {
     "machine": ("os.pretty", "os.kernel", "os.arch", "os.container", "memory.total", "system.shm"),
     "CUDA": ("toolkit.version", "compiler.gcc", "nccl.version", "cudnn.version"),
@@ -37,7 +38,7 @@ def render_issue(reports: list[Report]) -> str:
 
 
 def _fence(rows: Iterable[str]) -> list[str]:
-    shown = [line for row in rows for line in textwrap.wrap(_visible(row), WIDTH, subsequent_indent=" " * 13)]
+    shown = [line for row in rows for line in _WRAP.wrap(_visible(row))]
     more = [f"... {len(shown) - MAX_ROWS} more lines"] if len(shown) > MAX_ROWS else []
     return ["```text", *shown[:MAX_ROWS], *more, "```"]
 

@@ -12,6 +12,7 @@ from gpuready.catalog import packages, variables
 from gpuready.model import NOT_STATED, SCHEMA, Contract, Fact, Facts, Report
 from gpuready.model.report import days_since
 from gpuready.system import file_contents, private_files
+from gpuready.system.redaction.home_folders import hide_home_folders
 from gpuready.workflow import contract_choice, fix_commands, machine_facts
 from gpuready.workflow.judge import judge_contract as judge_contract
 from gpuready.workflow.judge import judge_with_plan
@@ -379,8 +380,8 @@ def record_machine(python: str | None = None, run_python: bool = False) -> dict[
 
 
 def redact_shown_text(text: str) -> str:
-    """Hide the secrets in a text that is made to be pasted elsewhere."""
-    return f"{system.redact_text(text)}\n"
+    """Hide the secrets, and whose machine it is, in a text that is made to be sent elsewhere."""
+    return hide_home_folders(system.redact_text(text), system.LiveHost().variables.get("HOME", ""))
 
 
 def save_text_file(path: str, text: str, private: bool = True) -> None:

@@ -11,6 +11,7 @@ from gpuready.logs.log_lines import LogLine
 from gpuready.logs.log_summary import LogSummary
 from gpuready.model.diagnosis import Diagnosis
 from gpuready.system.process.runner import ask_program
+from gpuready.system.redaction.home_folders import hide_home_folders
 from gpuready.system.redaction.lines import redact_lines
 
 MAX_LINES, MAX_LINE, MAX_ANSWER, MAX_SHOWN = 30, 500, 256 << 10, 2000
@@ -57,7 +58,8 @@ def write_question(diagnosis: Diagnosis, summary: LogSummary) -> str:
         "Lines of the log": [line.folded_text[:MAX_LINE] for line in _choose_lines(diagnosis, summary)],
     }
     sections = ((title, redact_lines(rows)) for title, rows in parts.items() if rows)
-    return _INSTRUCTIONS + "".join(f"\n## {title}\n" + "\n".join(rows) + "\n" for title, rows in sections)
+    text = _INSTRUCTIONS + "".join(f"\n## {title}\n" + "\n".join(rows) + "\n" for title, rows in sections)
+    return hide_home_folders(text, system.LiveHost().variables.get("HOME", ""))
 
 
 def _choose_lines(diagnosis: Diagnosis, summary: LogSummary) -> list[LogLine]:
