@@ -357,6 +357,33 @@ def test_an_error_that_a_package_tells_is_found_in_a_log(shipping, venv, tmp_pat
     assert ran.code == 1 and "fix  write a row" in ran.out and "kite-ml 1.2, a:3" in ran.out
 
 
+def test_a_variable_that_the_user_agrees_to_is_set_for_what_a_package_ships_too(shipping, venv):
+    shipping("kite-ml")
+    asked = ("env", "kite-ml", "--python", str(venv))
+    assert "LD_PRELOAD=" not in gpuready(*asked).out
+    agreed = gpuready(*asked, "--allow-variable", "LD_PRELOAD")
+    assert "export LD_PRELOAD='/x.so'" in agreed.out and "--allow-variable NAME" not in agreed.out, agreed
+
+
+@pytest.mark.parametrize("text", [None, "", "unnamed"])
+def test_announced_requirements_that_cannot_be_read_are_told(shipping, venv, text):
+    """An empty file, none, and an entry point that names no module."""
+    shipping("kite-ml")
+    site = venv / "lib" / "python3.12" / "site-packages"
+    shipped = site / "kite_ml" / "gpuready.toml"
+    if text == "unnamed":
+        (site / "kite_ml-1.2.3.dist-info" / "entry_points.txt").write_text(
+            "[gpuready.contracts]\nkite-ml = kite-ml/x\n"
+        )
+    elif text is None:
+        shipped.unlink()
+    else:
+        shipped.write_text(text)
+    contract = check("kite-ml", "--python", str(venv))["contract"]
+    assert contract["says"].startswith("requirements of its own are announced, and /"), contract["says"]
+    assert "package.torch" in {need["key"] for need in contract["needs"]}, "judged by its metadata"
+
+
 @pytest.mark.parametrize("framework", ["vllm", "other"])
 def test_what_a_package_ships_serves_itself_alone(shipping, venv, framework):
     shipping(framework)

@@ -34,7 +34,7 @@ def read_foreign_contract(path: str, allowed: Collection[str] = ()) -> Contract:
     return _take_what_is_allowed(contract, path, framework, allowed)
 
 
-def read_packaged_contract(distribution: str, text: str, path: str) -> Contract:
+def read_packaged_contract(distribution: str, text: str, path: str, allowed: Collection[str] = ()) -> Contract:
     """Read the requirements that a distribution ships for itself, as of any stranger; they serve no other distribution."""
     contract = Contract.from_json(parse_contract_text(text, path))
     own = contract.distribution or contract.framework
@@ -42,9 +42,9 @@ def read_packaged_contract(distribution: str, text: str, path: str) -> Contract:
         raise BadContract(
             f"{path} is shipped by {distribution} and is for {own}: a package's own requirements serve itself alone"
         )
-    allowed = _take_what_is_allowed(contract, path, distribution, ())
+    taken = _take_what_is_allowed(contract, path, distribution, allowed)
     whose = f"the requirements that {distribution} ships in {path}, which are not gpuready's own"
-    return allowed.replace(framework=distribution, says=whose + allowed.says.partition("own")[2])
+    return taken.replace(framework=distribution, says=whose + taken.says.partition("own")[2])
 
 
 def _take_what_is_allowed(contract: Contract, path: str, framework: str, allowed: Collection[str]) -> Contract:

@@ -199,10 +199,10 @@ def _read_own_contract(host: HostAccess, place: str) -> dict[str, str]:
     lines = section.strip().partition("[")[0].splitlines() if found else []
     module = lines[0].partition("=")[2].strip() if lines else ""
     if not module or not all(part.isidentifier() for part in module.split(".")):
-        return {}
+        return {"contract": "", "contract_file": f"{place}/entry_points.txt"} if found else {}
     path = f"{place.rpartition('/')[0]}/{module.replace('.', '/')}/gpuready.toml"
     text = read_if_present(host.read_text, path, MAX_METADATA_BYTES)
-    return {} if text is None else {"contract": text, "contract_file": path}
+    return {"contract": text or "", "contract_file": path}
 
 
 # -- the current folder -------------------------------------------------------------------------------

@@ -49,13 +49,18 @@ def installed_frameworks(facts: Facts) -> list[FrameworkSpec]:
     return [(name, None, None) for name in own_names or [DEFAULT_FRAMEWORK]]
 
 
-def choose_contract(facts: Facts, framework: str, version: str | None, variant: str | None) -> Contract:
-    """Return the contract of a framework's version, with pins from its metadata where the version has no known requirements."""
+def choose_contract(
+    facts: Facts, framework: str, version: str | None, variant: str | None, allowed: Collection[str] = ()
+) -> Contract:
+    """Return the contract of a framework's version, with pins from its metadata where the version has no known requirements.
+
+    ``allowed``: variables that what a package ships may set by the user's word.
+    """
     name = contracts.distribution_name(framework)
     installed = facts.value_if_known(f"package.{name}")
     requires = (facts.value_if_known("python.requires") or {}).get(name)
     if not contracts.has_contract(framework):
-        chosen = _contract_from_package(facts, framework, requires)
+        chosen = _contract_from_package(facts, framework, requires, allowed)
     else:
         chosen = call_or_refuse(contracts.load_contract, framework, version, variant, installed)
         is_meant = installed is not None and (version is None or contracts.covers_version(version, installed))
@@ -113,7 +118,9 @@ def note_version_mismatch(facts: Facts, contract: Contract) -> Contract:
     return contract.replace(says=says, version=installed, read_from=contract.version)
 
 
-def _contract_from_package(facts: Facts, framework: str, requires: Mapping[str, Any] | None) -> Contract:
+def _contract_from_package(
+    facts: Facts, framework: str, requires: Mapping[str, Any] | None, allowed: Collection[str]
+) -> Contract:
     """Derive the contract of an installed package that has none; Refused where there is no such package."""
     installed = facts.value_if_known(f"package.{framework}")
     if requires is None and installed:
@@ -127,18 +134,24 @@ def _contract_from_package(facts: Facts, framework: str, requires: Mapping[str, 
             f"`gpuready plan {framework}` and `gpuready check {framework}` ask it"
         )
     if text := requires.get("contract"):
-        return _read_packaged_contract(facts, framework, text, requires)
-    from gpuready.contracts.catalogued_release import contract_from_metadata
+        return _read_packaged_contract(facts, framework, text, requires, allowed)
+    from gpuready.contracts.catalogued_release import METADATA_ONLY_NOTE, contract_from_metadata
 
     version = installed or requires["version"] or "0"
-    return contract_from_metadata(framework, version, *_pin_metadata(facts, requires))
+    contract = contract_from_metadata(framework, version, *_pin_metadata(facts, requires))
+    if not (announced := requires.get("contract_file")):
+        return contract
+    lost = f"requirements of its own are announced, and {announced} is empty, not there or names none"
+    return contract.replace(says=METADATA_ONLY_NOTE.replace("no requirements of its own", lost))
 
 
-def _read_packaged_contract(facts: Facts, distribution: str, text: str, requires: Mapping[str, Any]) -> Contract:
+def _read_packaged_contract(
+    facts: Facts, distribution: str, text: str, requires: Mapping[str, Any], allowed: Collection[str]
+) -> Contract:
     """Return the requirements that an installed package ships, with the pins of its metadata."""
     from gpuready.contracts.foreign import read_packaged_contract
 
-    contract = call_or_refuse(read_packaged_contract, distribution, text, str(requires["contract_file"]))
+    contract = call_or_refuse(read_packaged_contract, distribution, text, str(requires["contract_file"]), allowed)
     pinned = pins.add_metadata_pins(contract, str(requires["version"]), *_pin_metadata(facts, requires)[::2])
     return note_version_mismatch(facts, pinned)
 

@@ -41,7 +41,7 @@ def framework_variables(
     chosen = (
         contract_choice.note_version_mismatch(facts, own_contract)
         if own_contract
-        else contract_choice.choose_contract(facts, *specs[0])
+        else contract_choice.choose_contract(facts, *specs[0], allow_variable)
     )
     recorded = on is not None and machine_facts.sees_packages(on, None)
     settings = call_or_refuse(recommend_variables, facts, chosen, role, _current_variables(facts, recorded), in_process)
