@@ -51,8 +51,10 @@ def folder(tmp_path):
         ("diagnose words.txt --on gone.json", "gone.json"),
         (
             "diagnose words.txt --on h100",
-            "--on h100 is no file of a recording; the name of a GPU needs the job's --config",
+            "--on h100 is no recording, and of a machine that is only named the job alone is judged: add its file with --config",
         ),
+        ("diagnose words.txt --for fastlorra", "--for fastlorra: no framework has that name, and it is not installed"),
+        ("diagnose words.txt --for vlm", "(nearest: vllm"),
         ("diagnose words.txt --on words.txt", "words.txt is not JSON"),
         ("install trl== --dry-run --offline", "'trl==' names no requirements"),
         ("plan trl --on h100 --no-resolve --find-links gone", "--find-links is read where versions are resolved"),

@@ -201,7 +201,7 @@ def test_watch_reads_the_machine_and_the_job_as_a_complete_log_does(tmp_path, mo
     ("words", "says"),
     [
         (["--on", "gone.json"], "gone.json"),
-        (["--on", "h100"], "needs the job's --config"),
+        (["--on", "h100"], "add its file with --config"),
         (["--config", "gone.yml"], "gone.yml does not exist"),
         (["--config", "LOG"], "nor a job file"),
         (["--config", "LOG", "--on", "frob"], "nor a job file"),

@@ -208,6 +208,7 @@ def test_diagnose_gives_the_exact_change_for_the_file(folder):
     step = found["fix"][0]
     assert step["run"][:3] == ["gpuready", "fit", "axolotl.yml"] and "costs:" in step["note"]
     assert any("by gpuready fit" in note for note in found["notes"])
+    assert not any(one["does"].startswith("let gpuready fit find") for one in found["fix"]), "it has"
     assert not any("disagree" in note for note in found["notes"])
 
 
@@ -220,6 +221,7 @@ def test_diagnose_gives_a_command_where_no_tried_change_fits(folder):
         "base_model: NousResearch/Meta-Llama-3-8B\nmicro_batch_size: 4\nsequence_len: 4096\nbf16: true\n"
     )
     found = json.loads(gpuready("diagnose", "train.log", "--config", "full.yml", "--json", cwd=folder).out)
+    assert any("and --on names another" in note for note in found["notes"]), "nobody named its GPU"
     assert found["fix"][0]["run"][:5] == ["gpuready", "fit", "full.yml", "--on", "a100"]
 
 

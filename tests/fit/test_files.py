@@ -287,7 +287,7 @@ def test_a_file_that_is_not_there_may_tell_by_its_name():
         ("plugin: warp", "a.yml", "ColossalAI has no plugin 'warp'"),
         ("rollout_batch_size: 4", "a.yml", "no role that trains"),
         ("def f(", "a.py", "a.py is not Python"),
-        ("x = 1", "a.py", "makes no ColossalAI plugin"),
+        ("x = 1", "a.py", "`gpuready fit a.py` runs it"),
         ("!!python/object/apply:os.system ['true']", "a.yml", "it must be YAML"),
     ],
 )

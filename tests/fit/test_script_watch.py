@@ -391,7 +391,7 @@ def test_a_recording_that_does_not_add_up_is_refused(watched):
 def test_a_script_that_is_only_read_never_runs(tmp_path, words):
     (tmp_path / "train.py").write_text("open('ran', 'w')\n")
     ran = gpuready("fit", "--on", "h100", *words, cwd=tmp_path)
-    assert "makes no ColossalAI plugin" in ran.err and ran.code == 2
+    assert "is a script: without running it" in ran.err and ran.code == 2
     assert not (tmp_path / "ran").exists()
 
 
@@ -407,6 +407,9 @@ def test_without_torch_the_next_command_is_told(tmp_path):
     (tmp_path / "train.py").write_text(LOOP)
     ran = gpuready("fit", "--python", sys.executable, "train.py", cwd=tmp_path)
     assert ran.code == 2 and "has no torch" in ran.err and "--python" in ran.err, ran.err
+    after = gpuready("fit", "train.py", "--lr", "3", "--on", "h100x8", "--python", sys.executable, cwd=tmp_path)
+    order = f"gpuready fit --on h100x8 --python {sys.executable} train.py --lr 3)"
+    assert after.code == 2 and "words after the script belong to it" in after.err and order in after.err, after.err
 
 
 def test_the_watch_ends_with_who_started_it(tmp_path):

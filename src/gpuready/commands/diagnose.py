@@ -19,6 +19,7 @@ from gpuready.model.diagnosis import Diagnosis
 from gpuready.render import diagnosis as render
 from gpuready.render import json_results
 from gpuready.workflow.diagnose import diagnose_logs, follow_log
+from gpuready.workflow.diagnosis_fixes import require_framework
 from gpuready.workflow.fit import add_memory_fix, find_gpus, require_job_file
 from gpuready.workflow.logged_job import add_fit_command
 from gpuready.workflow.machine_facts import is_machine_file
@@ -82,6 +83,8 @@ def run(request: Request) -> Result:
     config = request.get_option("config")
     if machine is not None and config is None:
         _require_recording(machine)
+    if named := request.get_option("framework"):
+        require_framework(named)
     if request.get_option("watch") is not None:
         return _watch_log(request, machine, config)
     diagnosis = diagnose_logs(
@@ -109,7 +112,9 @@ def _add_job(diagnosis: "Diagnosis", config: "str | None", machine: "str | None"
 def _require_recording(name: str) -> None:
     """Refuse the name of a GPU without --config: only the memory and the pace of a job depend on it."""
     if not is_machine_file(name):
-        raise UsageError(f"--on {name[:60]} is no file of a recording; the name of a GPU needs the job's --config too")
+        raise UsageError(
+            f"--on {name[:60]} is no recording, and of a machine that is only named the job alone is judged: add its file with --config"
+        )
 
 
 def _split_command(text: "str | None") -> list[str]:

@@ -167,7 +167,8 @@ def read_job_settings(file: JobFile) -> JobSettings:
 
 def describe_unknown_kind(file: JobFile) -> str:
     if file.path.endswith(".py"):
-        return f"{file.path} makes no ColossalAI plugin with arguments that stand there in full"
+        read = "without running it, only calls of ColossalAI's plugins with plain arguments are read, and it has none"
+        return f"{file.path} is a script: {read}; `gpuready fit {file.path}` runs it, with flags such as --on before its name"
     present_keys = ", ".join(short_repr(key) for key in list(file.config)[:3]) or "nothing"
     return f"{file.path} is not a training file of {KNOWN_KINDS}, nor a config.json: it has {present_keys}"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuready import contracts, rules, system
 from gpuready.catalog import causes, cuda, load_catalog
-from gpuready.catalog.packages import canonical_package_name
+from gpuready.catalog.packages import canonical_package_name, list_packages
 from gpuready.check.evaluate import judge
 from gpuready.contracts.foreign import read_packaged_contract
 from gpuready.diagnose.failure_facts import MAX_MESSAGE
@@ -26,6 +26,7 @@ from gpuready.system.imports.undeclared_needs import USUAL_MODULES
 from gpuready.system.private_files import may_be_of_another_user
 from gpuready.workflow import contract_choice, machine_facts
 from gpuready.workflow.fix_commands import InstallTarget, make_step_runnable
+from gpuready.workflow.refusal import Refused, call_or_refuse, suggest_nearest
 
 
 def add_fixes(diagnosis: Diagnosis, summary: LogSummary, on: str | None, look: bool) -> Diagnosis:
@@ -379,6 +380,16 @@ def _try_load_contract(framework: str, summary: LogSummary) -> Contract | None:
         except Exception:  # older than every contract
             continue
     return None
+
+
+def require_framework(framework: str) -> None:
+    """Refused where ``--for`` names neither a framework or package that is known nor one that is installed here."""
+    name = call_or_refuse(contracts.parse_contract_spec, framework)[0]
+    known = {*contracts.list_frameworks(), *list_packages(), "torch"}
+    if name not in known and not read_package_metadata(system.ReadOnlyHost(), name):
+        raise Refused(
+            f"--for {name}: no framework has that name, and it is not installed here{suggest_nearest(name, known)}"
+        )
 
 
 def _read_shipped_requirements(framework: str) -> Contract | None:

@@ -194,6 +194,7 @@ def add_memory_fix(diagnosis: Diagnosis, config: str, on: str | None = None) -> 
     steps = steps or [FixStep("see what takes the memory, and try other settings", ("gpuready", "fit", *words), "safe")]
     needs = (result.minimum or 0) + result.overhead[1]
     note = f"{config} needs {needs / 2**30:.1f} GiB of a GPU at its peak, by gpuready fit"
+    note += "" if on or not words[1:] else f"; {words[-1]} has the memory of the GPU in the log, and --on names another"
     logged = _memory_in_log(diagnosis)
     if needs < AGREEMENT * logged:
         note += (
@@ -201,7 +202,12 @@ def add_memory_fix(diagnosis: Diagnosis, config: str, on: str | None = None) -> 
             "something that it does not state took the memory (longer sequences, the evaluation, a leak, another process)"
         )
         steps = []
-    return diagnosis.replace(fix=(*steps, *diagnosis.fix), notes=(*diagnosis.notes, note))
+    others = (one for one in diagnosis.fix if not (steps and one.does.startswith(_ASK_FIT)))
+    return diagnosis.replace(fix=(*steps, *others), notes=(*diagnosis.notes, note))
+
+
+_ASK_FIT = "let gpuready fit find"
+"""How the fix of catalog/causes/cuda-oom.toml begins that asks for the job's file."""
 
 
 def _memory_in_log(diagnosis: Diagnosis) -> float:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -135,7 +136,7 @@ class ScriptWatcher:
                 changed = restore_files(f"{folder}/journal")
             reply = system.file_contents.read_text_file(f"{folder}/reply.json", MAX_REPLY)
         if reply is None and _last_line(ran) == NO_TORCH:
-            raise UnknownLayers(f"{self.python} has no torch, which {words[0]} is run with")
+            raise UnknownLayers(f"{self.python} has no torch, which {words[0]} is run with{_misplaced_flag(words)}")
         if reply is None:
             raise FitUndecided(_explain_silence(words[0], ran))
         try:
@@ -178,9 +179,15 @@ def _last_line(ran: Any) -> str:
 
 
 def _misplaced_flag(words: Sequence[str]) -> str:
-    found = next((word for word in words if word.partition("=")[0] in OWN_FLAGS), "")
-    after = f" ({found} stands after the script, so it is the script's own: flags of gpuready come before it)"
-    return after if found else ""
+    """Say that words after the script belong to it, where one of them is a flag of gpuready, and the order that is right."""
+    moved = [
+        at
+        for at, word in enumerate(words)
+        if word.partition("=")[0] in OWN_FLAGS or (at and words[at - 1] in OWN_FLAGS and word[:1] != "-")
+    ]
+    own, rest = ([word for at, word in enumerate(words) if (at in moved) is is_own] for is_own in (True, False))
+    order = shlex.join(["gpuready", "fit", *own, *rest])
+    return f" (words after the script belong to it; flags of gpuready come before it: {order})" if moved else ""
 
 
 class ScriptAnswer:
