@@ -134,18 +134,13 @@ def list_startup_code(root: str, inventory: DistributionInventory | None = None)
     for path, claims in rows.items():
         if path.endswith(".pth") and path.rpartition("/")[0] in list_site_folders(root):
             lines = (file_contents.read_text_file(f"{root}/{path}", 1 << 20) or "").splitlines()
-            folders += [_folder_of_line(path, line) for line in lines]
+            folders += [posixpath.normpath(f"{path.rpartition('/')[0]}/{line.strip()}") for line in lines]
             if any(line.startswith(("import ", "import\t")) for line in lines):
                 startup_files.append(f"{path.rpartition('/')[2]} of {claims[0].package}")
     for path, claims in rows.items():
         if any(_is_startup_module(path, folder) for folder in folders):
             startup_files.append(f"{path.rpartition('/')[2]} of {claims[0].package}")
     return sorted(startup_files)
-
-
-def _folder_of_line(path: str, line: str) -> str:
-    """Return the folder that a line of a .pth file adds to the import path."""
-    return posixpath.normpath(f"{path.rpartition('/')[0]}/{line.strip()}")
 
 
 def _is_startup_module(path: str, folder: str) -> bool:

@@ -54,14 +54,9 @@ def parse_host_address(text: str, name: str = "MASTER_ADDR") -> tuple[str, str]:
         plain = plain[1:-1]
     if "://" in plain:
         raise ValueError(f"{name} is {text!r}, a URL: write the host alone")
-    if ":" in plain or _is_digits_and_dots(plain):
+    if ":" in plain or all(c.isdigit() or c == "." for c in plain):  # these are never a name
         return _check_ip_address(plain, text, name), note
     return _check_host_name(plain, text, name), note
-
-
-def _is_digits_and_dots(plain: str) -> bool:
-    """Digits and dots alone are an IPv4 address or a mistake, never a name."""
-    return all(c.isdigit() or c == "." for c in plain)
 
 
 def _check_ip_address(plain: str, text: str, name: str) -> str:

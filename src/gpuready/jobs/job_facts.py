@@ -26,7 +26,7 @@ def job_file_facts(host: HostAccess, file: JobFile) -> list[Fact]:
     """Return the facts that the file states."""
     config, path = file.config, file.path
     stated: dict[str, Any] = {"job.config": path}
-    if file.kind == "model" and _describes_whole_model(config):
+    if file.kind == "model" and "model_type" in config and ("architectures" in config or "vocab_size" in config):
         stated["job.parameters"] = model_config.count_config_parameters(config, path, "--config")
     needs = list(find_job_needs(file))
     wants = tuple(dict.fromkeys([row["want"] for row, _ in needs if "want" in row] + _find_parallel_wants(config)))
@@ -39,10 +39,6 @@ def job_file_facts(host: HostAccess, file: JobFile) -> list[Fact]:
     stated |= {"job.packages": tuple(brought)} if brought else {}
     stated |= _find_gpu_count(file) | _find_model_facts(host, config) | _find_key_facts(file)
     return [Fact(key, value, path if key != "job.config" else "--config", "stated") for key, value in stated.items()]
-
-
-def _describes_whole_model(config: Mapping[str, Any]) -> bool:
-    return "model_type" in config and ("architectures" in config or "vocab_size" in config)
 
 
 def walk_pairs(config: Any) -> Iterator[tuple[str, Any]]:

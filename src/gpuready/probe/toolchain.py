@@ -163,15 +163,10 @@ def _describe_toolkits(host: HostAccess, target: TargetEnvironment | None) -> It
         elif status["kind"] == "dir":
             yield {
                 "path": path,
-                "version": _find_toolkit_version(host, path, real),
+                "version": read_toolkit_version(host, path)[0] or leading_version(real.rpartition("/cuda-")[2]),
                 "nvcc": _find_nvcc(host, path),
                 "found_by": by,
             }
-
-
-def _find_toolkit_version(host: HostAccess, path: str, real: str) -> str | None:
-    """By its files, else by its folder name: ``/usr/local/cuda-12.4``."""
-    return read_toolkit_version(host, path)[0] or leading_version(real.rpartition("/cuda-")[2])
 
 
 def _toolkit_candidates(host: HostAccess, target: TargetEnvironment | None) -> Iterator[tuple[str, str]]:

@@ -202,12 +202,8 @@ def add_memory_fix(diagnosis: Diagnosis, config: str, on: str | None = None) -> 
             "something that it does not state took the memory (longer sequences, the evaluation, a leak, another process)"
         )
         steps = []
-    others = (one for one in diagnosis.fix if not (steps and one.does.startswith(_ASK_FIT)))
+    others = (one for one in diagnosis.fix if not (steps and one.does.startswith("let gpuready fit find")))
     return diagnosis.replace(fix=(*steps, *others), notes=(*diagnosis.notes, note))
-
-
-_ASK_FIT = "let gpuready fit find"
-"""How the fix of catalog/causes/cuda-oom.toml begins that asks for the job's file."""
 
 
 def _memory_in_log(diagnosis: Diagnosis) -> float:

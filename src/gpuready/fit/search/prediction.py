@@ -60,7 +60,8 @@ MAX_KEPT_EVENTS = 1_000_000
 def cached_job_tape(job: FitJob, card: GpuCard) -> Tape:
     """Return the tape of a job; allocator settings and micro-steps after the second do not change it."""
     job = job.replace(alloc_conf="", accumulation=min(job.accumulation, 2))
-    card = _card_of_tape(job, card)
+    # What a tape depends on: kernels go by the capability, and only ZeRO 1 and 2 look at the memory.
+    card = card.replace(name="") if job.zero in (1, 2) else GpuCard("", card.capability, 0)
     for other_job, other_card, tape in _RECENT_TAPES:
         if (other_job, other_card) == (job, card):
             return tape
@@ -69,11 +70,6 @@ def cached_job_tape(job: FitJob, card: GpuCard) -> Tape:
     while len(_RECENT_TAPES) > 3 and sum(len(kept.events) for _, _, kept in _RECENT_TAPES) > MAX_KEPT_EVENTS:
         _RECENT_TAPES.pop()
     return tape
-
-
-def _card_of_tape(job: FitJob, card: GpuCard) -> GpuCard:
-    """Return what a tape depends on: kernels go by the capability, and only ZeRO 1 and 2 look at the memory."""
-    return card.replace(name="") if job.zero in (1, 2) else GpuCard("", card.capability, 0)
 
 
 def fit_from_tape(
