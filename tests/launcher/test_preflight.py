@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from gpuready.launcher import preflight, rank_process
 from gpuready.model import Fact, Facts
 from gpuready.model.run import LaunchJob
+from gpuready.rollcall import endpoint
 from gpuready.workflow import launch_job
 
 GIB = 1 << 30
@@ -73,12 +75,27 @@ def test_engines_that_are_not_there():
 
 @pytest.mark.parametrize(
     ("master", "severity", "says"),
-    [("127.0.0.1", "warning", "loopback"), ("192.0.2.7", "error", "is not an address of this node")],
+    [
+        ("127.0.0.1", "warning", "loopback"),
+        ("localhost", "warning", "loopback"),
+        ("192.0.2.7", "error", "is not an address of this node"),
+        ("no-such-host.invalid", "error", "does not resolve"),
+    ],
 )
 def test_a04_a_master_that_the_others_cannot_reach(master, severity, says):
     made = LaunchJob("torchrun", "/v/bin/python", "module", ("pack",), 1, nnodes=2, master=master, port=29500)
     found = said(made, torch__version="2.13.0")["peers"]
     assert says in found.says and found.severity == severity, "two nodes may be on one host, where torchrun starts too"
+
+
+def test_a_name_of_this_node_is_an_address_of_it(monkeypatch):
+    own = next(iter(endpoint.list_own_addresses()), "")
+    if not own:
+        pytest.skip("this machine has no address but its loopback")
+    asked = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *rest, **more: asked(own if host == b"node-a" else host, *rest, **more))  # fmt: skip
+    made = LaunchJob("torchrun", "/v/bin/python", "module", ("pack",), 1, nnodes=2, master="node-a", port=29500)
+    assert "peers" not in said(made, torch__version="2.13.0")
 
 
 def test_a02_a_master_that_does_not_resolve():

@@ -127,8 +127,7 @@ def _check_peers(job: LaunchJob, in_pod: bool) -> Iterator[PreflightItem]:
         return
     reached = endpoint.test_reachability(job.master, job.port, 1.5)
     if reached.why == "name" and not in_pod:
-        yield PreflightItem("peers", ERROR, f"the name {job.master} of node 0 does not resolve: {reached.detail}",
-                    f"add a line to /etc/hosts, or give its address: --master ADDRESS:{job.port}")  # fmt: skip
+        yield _name_unresolved(job, reached.detail)
     elif not reached.ok and reached.why != "refused":
         yield PreflightItem("peers", WARNING, f"node 0 does not answer on {job.master}:{job.port} yet ({reached.why}: {reached.detail})",
                     "start node 0, or open the port between the nodes")  # fmt: skip
@@ -136,12 +135,22 @@ def _check_peers(job: LaunchJob, in_pod: bool) -> Iterator[PreflightItem]:
         yield PreflightItem("peers", OK, f"node 0 is there: {job.master}:{job.port}")
 
 
+def _name_unresolved(job: LaunchJob, detail: str) -> PreflightItem:
+    return PreflightItem("peers", ERROR, f"the name {job.master} of node 0 does not resolve: {detail}",
+                 f"add a line to /etc/hosts, or give its address: --master ADDRESS:{job.port}")  # fmt: skip
+
+
 def _check_own_address(job: LaunchJob) -> Iterator[PreflightItem]:
     """Check on node 0 that others can reach it by --master; on a loopback those of this host can, as with torchrun."""
-    if endpoint.is_loopback_address(job.master):
+    try:
+        addresses = [str(where[0]) for _, where in endpoint.resolve_host(job.master, job.port)]
+    except OSError as error:
+        yield _name_unresolved(job, str(error))
+        return
+    if all(map(endpoint.is_loopback_address, addresses)):
         yield PreflightItem("peers", WARNING, f"--master {job.master} is this host's loopback: nodes on other hosts cannot reach it",
                     f"where there are some: --master {next(iter(endpoint.list_own_addresses()), 'HOST')}:{job.port}", code="NET008")  # fmt: skip
-    elif not endpoint.is_local_address(job.master):
+    elif not any(map(endpoint.is_local_address, addresses)):
         yield PreflightItem("peers", ERROR, f"--master {job.master} is not an address of this node, which is node 0",
                     f"its addresses are {', '.join(endpoint.list_own_addresses()) or 'none'}; or this is not node 0: --node-rank R")  # fmt: skip
 
