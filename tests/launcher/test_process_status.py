@@ -109,6 +109,17 @@ def test_the_limits_are_those_with_which_a_rank_died():
     process.wait()
 
 
+def test_the_limits_of_a_group_are_those_of_the_rank_and_not_of_who_started_it(tmp_path):
+    for pid, group, most in (("self", "job", "4096"), ("7", "job/rank2", "8")):
+        (tmp_path / f"proc/{pid}").mkdir(parents=True)
+        (tmp_path / f"proc/{pid}/cgroup").write_text(f"3:pids:/{group}\n")
+        (tmp_path / f"sys/fs/cgroup/pids/{group}").mkdir(parents=True)
+        (tmp_path / f"sys/fs/cgroup/pids/{group}/pids.max").write_text(f"{most}\n")
+        (tmp_path / f"sys/fs/cgroup/pids/{group}/pids.events").write_text(f"max {len(pid) - 1}\n")
+    assert [process_status.read_limits(str(tmp_path), pid)["pids"] for pid in ("self", 7)] == [4096, 8]
+    assert process_status.read_limits(str(tmp_path), 7)["denied"] == 0
+
+
 _LOOKS = """
 import os, sys
 from pathlib import Path

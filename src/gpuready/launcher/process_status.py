@@ -123,10 +123,10 @@ def read_limits(root: str = "", pid: int | str = "self") -> dict[str, int]:
     soft = {row[:26].strip(): row[26:].split()[0] for row in rows[1:]}
     words = {name: soft.get(row, "") for name, row in _LIMIT_ROWS.items()}
     own = {name: int(word) if word.isdigit() else -1 for name, word in words.items()}
-    denied = _read_group_event("pids", ("pids.events", "pids.events"), "max", root) or 0
-    counts = (read_text(f"{folder}/pids.max").strip() for folder in _group_folders("pids", root))
+    denied = _read_group_event("pids", ("pids.events", "pids.events"), "max", root, str(pid)) or 0
+    counts = (read_text(f"{folder}/pids.max").strip() for folder in _group_folders("pids", root, str(pid)))
     pids = next(filter(None, counts), "")
-    memory = [total for _, total in _group_room(_group_folders("memory", root))]
+    memory = [total for _, total in _group_room(_group_folders("memory", root, str(pid)))]
     return {**own, "pids": int(pids) if pids.isdigit() else 0, "memory": min(memory, default=0), "denied": denied}
 
 
@@ -163,9 +163,9 @@ def _group_folders(kind: str, root: str, pid: str = "self") -> list[str]:
     return found
 
 
-def _read_group_event(kind: str, names: tuple[str, str], event: str, root: str) -> int | None:
+def _read_group_event(kind: str, names: tuple[str, str], event: str, root: str, pid: str = "self") -> int | None:
     """Read a counter of a control group; ``names`` are its files in v2 and in v1."""
-    for folder in _group_folders(kind, root):
+    for folder in _group_folders(kind, root, pid):
         for line in "\n".join(read_text(f"{folder}/{name}") for name in names).splitlines():
             if line.startswith(f"{event} ") and line.split()[1].isdigit():
                 return int(line.split()[1])
