@@ -59,6 +59,36 @@ def test_environments_are_checked_for_one_machine_with_another_driver(recorded):
     assert gpuready("fleet", "check", "./a1", "n1.json", "n2.json", cwd=recorded).code == 2
 
 
+def test_one_bad_recording_or_environment_does_not_stop_the_rest(recorded):
+    stray = {"n4.json": "", "n5.json": "{", "n6.json": '{"schema": 99, "facts": []}', "stray.json": "[]"}
+    for name, text in stray.items():
+        (recorded / name).write_text(text)
+    document = json.loads(gpuready("fleet", "check", ".", "--hardware", "--json", cwd=recorded).out)
+    assert document["exit"] == 1 and document["exclude"] == "n2" and document["states"]["answered"] == "n[1-3]"
+    assert document["states"]["not read"] == "./n[4-6].json,./stray.json"
+    assert document["reasons"]["not read: is empty"] == "./n4.json"
+    sound = gpuready("fleet", "check", "n1.json", "n3.json", "n4.json", "--hardware", cwd=recorded)
+    assert sound.code == 3 and "1 of 3 nodes with problems" in sound.out and "not read: is empty" in sound.out
+    for words in (["n4.json", "n5.json"], ["n1.json", "--hardware", "--reference", "n4.json"]):
+        refused = gpuready("fleet", "check", *words, cwd=recorded)
+        assert refused.code == 2 and refused.err.startswith("gpuready: n4.json is empty"), refused.err
+    (recorded / "e1" / "bin").mkdir(parents=True)
+    (recorded / "e1" / "bin" / "python").symlink_to(sys.executable)
+    environments = json.loads(gpuready("fleet", "check", "trl", "./e1", "./e2", "--json", cwd=recorded).out)
+    assert environments["states"] == {"answered": "./e1", "not read": "./e2"} and environments["nodes"] == 2
+
+
+def test_the_newest_recording_of_a_node_counts(recorded):
+    newer = json.loads((recorded / "n2.json").read_text())
+    newer["tape"]['["wall"]'] += 60
+    for fact in newer["facts"]:
+        fact["value"] = "580.159.04" if fact["key"] == "driver.version" else fact["value"]
+    (recorded / "a-n2.json").write_text(json.dumps(newer))
+    told = gpuready("fleet", "check", "n1.json", "n2.json", "a-n2.json", "n3.json", "--hardware", cwd=recorded)
+    assert told.code == 0 and "3 nodes" in told.out.splitlines()[0]
+    assert "n2 has 2 recordings: a-n2.json counts, which is newer than n2.json" in " ".join(told.out.split())
+
+
 def test_what_only_a_node_can_do_is_refused(recorded):
     for words in (["prove", "trl", "n1.json"], ["check", "n1.json", "--hosts", "a"], ["check", "missing.json"]):
         told = gpuready("fleet", *words, cwd=recorded)

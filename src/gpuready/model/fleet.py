@@ -11,11 +11,11 @@ from typing import Any
 from gpuready.model import EXIT_CODES, Contract, Facts, Finding, Record, Report, UndecidedRule, worst_verdict
 from gpuready.model.record import field
 
-ANSWER_KINDS = ("answered", "dead", "slow", "absent", "refused", "busy", "garbled")
-ANSWERED, DEAD, SLOW, ABSENT, REFUSED, BUSY, GARBLED = ANSWER_KINDS
+ANSWER_KINDS = ("answered", "dead", "slow", "absent", "refused", "busy", "garbled", "not read")
+ANSWERED, DEAD, SLOW, ABSENT, REFUSED, BUSY, GARBLED, UNREAD = ANSWER_KINDS
 OUT_OF_REACH = (DEAD, ABSENT, REFUSED, BUSY)
-NOT_LET_IN = (REFUSED, BUSY)
-"""Kinds that say nothing against a node: nobody was let in, or not now."""
+NOT_LET_IN = (REFUSED, BUSY, UNREAD)
+"""Kinds that say nothing against a node: nobody was let in, or not now, or its recording cannot be read."""
 ENVIRONMENTS = "environments"
 """In the place of a transport: environments of one machine, each as a node."""
 PASSED, FAILED = "passed", "failed"  # and SLOW: the outcomes of a pair
@@ -116,7 +116,7 @@ class FleetReport(Record):
     verdicts: dict[str, str] = field(default_factory=dict)  # believed verdict of the nodes themselves -> node set
     states: dict[str, str] = field(
         default_factory=dict
-    )  # answered, dead, slow, absent (no environment), refused, busy, garbled; drained, reserved ... -> node set
+    )  # answered, dead, slow, absent (no environment), refused, busy, garbled, not read; drained, reserved ... -> node set
     reasons: dict[str, str] = field(default_factory=dict)  # "kind: why" -> node set
     codes: dict[str, str] = field(default_factory=dict)  # code that nodes reported -> node set
     meanings: dict[str, str] = field(default_factory=dict)  # code that nodes reported -> title of its rule

@@ -164,7 +164,8 @@ def build_fleet_report(run: FleetRun, reference: Facts | None = None, search: Pa
     units = {figure: figure_unit(figure) for figure in report.figures}
     looked = "no environment" if run.task.options.get("hardware") else run.python or "each node's own environment"
     paths = getattr(run.transport, "paths", {})  # of recordings
-    troubled = [name for name in paths if run.gather.records[name].verdict in ("not-ready", "undecided")]
+    records = {name: record for name, record in run.gather.records.items() if name in paths}
+    troubled = [name for name, record in records.items() if record.verdict in ("not-ready", "undecided")]
     shows = suggest_check(run.task, "--on", paths[troubled[0]]) if troubled and looked != "no environment" else ()
     meanings = {code: rule_meaning(code) for code in report.codes}
     return report.replace(meanings=meanings, units=units, environment=looked, next=shows)

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 
 from gpuready import system, workflow
 from gpuready.model import worst_verdict
-from gpuready.model.fleet import ANSWERED, ENVIRONMENTS, FleetReport
+from gpuready.model.fleet import ANSWERED, ENVIRONMENTS, UNREAD, FleetReport
 from gpuready.model.node_names import fold_node_names
 from gpuready.probe.fact_helpers import read_if_present
 from gpuready.workflow.fleet import rule_meaning
 from gpuready.workflow.fleet_node import verdict_codes
+from gpuready.workflow.fleet_recordings import require_any_read, shorten_refusal
 from gpuready.workflow.fleet_run import FleetTask, ShowProgress, suggest_check
 from gpuready.workflow.refusal import Refused
 
@@ -43,22 +44,28 @@ def check_environments(
     verdicts: dict[str, list[str]] = {}
     codes: dict[str, list[str]] = {}
     judged: dict[str, None] = {}
+    unread: dict[str, Refused] = {}
     for number, path in enumerate(environments):
         show_progress("checking environments", number, len(environments))
-        reports = workflow.check_machine(
-            task.frameworks,
-            on=next(iter(machines), None),
-            python=path,
-            what_if=what_if,
-            wants=task.options.get("wants"),
-            strict=task.strict,
-        )
+        try:
+            reports = workflow.check_machine(
+                task.frameworks,
+                on=next(iter(machines), None),
+                python=path,
+                what_if=what_if,
+                wants=task.options.get("wants"),
+                strict=task.strict,
+            )
+        except Refused as error:
+            unread[path] = error
+            continue
         verdict = worst_verdict(report.verdict for report in reports)
         verdicts.setdefault(verdict, []).append(path)
         for code in dict.fromkeys(verdict_codes(reports, verdict)):
             codes.setdefault(code, []).append(path)
         judged |= dict.fromkeys(report.contract.judged_name for report in reports)
         gpus = reports[0].facts.value_if_known("gpu.count") or 0
+    require_any_read(unread, environments)
     troubled = [*verdicts.get("not-ready", ()), *verdicts.get("undecided", ())]
     on = tuple(word for machine in machines for word in ("--on", machine))
     return FleetReport(
@@ -66,7 +73,12 @@ def check_environments(
         ENVIRONMENTS,
         len(environments),
         verdicts={verdict: fold_node_names(paths) for verdict, paths in verdicts.items()},
-        states={ANSWERED: fold_node_names(environments)},
+        states={
+            state: fold_node_names(paths)
+            for state, paths in ((ANSWERED, [one for one in environments if one not in unread]), (UNREAD, unread))
+            if paths
+        },
+        reasons={f"{UNREAD}: {shorten_refusal(error, path)}": path for path, error in unread.items()},
         codes={code: fold_node_names(paths) for code, paths in codes.items()},
         meanings={code: rule_meaning(code) for code in codes},
         seconds=time.monotonic() - started,

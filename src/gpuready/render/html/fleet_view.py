@@ -5,7 +5,7 @@ from typing import Any
 
 from gpuready.model import Finding
 from gpuready.model.facts import verdict_words
-from gpuready.model.fleet import Drift, FleetReport, NodeGroup
+from gpuready.model.fleet import ANSWER_KINDS, Drift, FleetReport, NodeGroup
 from gpuready.model.node_names import fold_node_names
 from gpuready.render.check_report import VERDICT_ROLES
 from gpuready.render.fleet import expand_reported_nodes, format_figure, group_nodes
@@ -20,7 +20,7 @@ NODE_KINDS = {
     "held": ("held back by the scheduler", "m0 3h10v4h-10z"),
 }
 """The meaning of a symbol, and its shape in a square of ten: each kind differs in shape, not only in colour."""
-SILENT_STATES = ("dead", "slow", "refused", "busy", "garbled")
+SILENT_STATES = ANSWER_KINDS[1:]
 NODE_PITCH = 14
 MAX_NODE_ROWS = 64
 """Rows of the table of single nodes; the JSON has all."""
