@@ -100,7 +100,7 @@ def test_a_recording_has_nothing_of_this_shell():
         (["axolotl", "--shell", "tcsh"], "--shell"),
         (["axolotl", "--json", "--shell", "fish"], "--shell"),
         (["axolotl", "--on", "h1000000"], "h100"),
-        (["axolotl", "--torch", "x"], "--as torch=x"),
+        (["axolotl", "--torch", "x"], "torch=x: not a version"),
         (["axolotl", "--contract", "/nonexistent.toml"], "nonexistent"),
         ([], "FRAMEWORK"),
     ],

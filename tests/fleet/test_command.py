@@ -137,7 +137,7 @@ def test_g18_a_controller_that_was_killed_asks_only_the_missing(service):
         (["check", "--hosts=-oProxyCommand=reboot"], "begins with a dash"),
         (["check", "--hostfile", "/nowhere/hosts"], "does not exist"),
         (["check", "--engine", "ssh"], "ssh needs hosts"),
-        (["check", "--hosts", "a,a"], "names a twice"),
+        (["check", "--hosts", "a", "-o", "x.pdf"], "-o x.pdf: a report of a fleet is written as .html, .json or .txt"),
         (["check", "--hosts", "a", "--parallel", "0"], "--parallel takes a number above 0"),
         (["check", "--hosts", "a", "--timeout", "nan"], "--timeout takes a number above 0"),
         (["check", "--hosts", "a", "--resume", "/nowhere"], "/nowhere/run.json does not exist"),

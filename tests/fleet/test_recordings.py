@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from tests.running import gpuready
 
+from gpuready.fleet.ssh_hosts import SshTransport, parse_host_list
+from gpuready.model import Contract, Fact, Facts, Report
+from gpuready.render.fleet import drain_reason
 from gpuready.workflow import fleet_node
 
 H200 = Path(__file__).parent.parent / "machines" / "h200.json"
@@ -74,8 +77,9 @@ def test_one_bad_recording_or_environment_does_not_stop_the_rest(recorded):
         assert refused.code == 2 and refused.err.startswith("gpuready: n4.json is empty"), refused.err
     (recorded / "e1" / "bin").mkdir(parents=True)
     (recorded / "e1" / "bin" / "python").symlink_to(sys.executable)
-    environments = json.loads(gpuready("fleet", "check", "trl", "./e1", "./e2", "--json", cwd=recorded).out)
-    assert environments["states"] == {"answered": "./e1", "not read": "./e2"} and environments["nodes"] == 2
+    (recorded / "two").mkdir()
+    environments = json.loads(gpuready("fleet", "check", "trl", "./e1", "./two", "--json", cwd=recorded).out)
+    assert environments["states"] == {"answered": "./e1", "not read": "./two"} and environments["nodes"] == 2
 
 
 def test_the_newest_recording_of_a_node_counts(recorded):
@@ -87,6 +91,22 @@ def test_the_newest_recording_of_a_node_counts(recorded):
     told = gpuready("fleet", "check", "n1.json", "n2.json", "a-n2.json", "n3.json", "--hardware", cwd=recorded)
     assert told.code == 0 and "3 nodes" in told.out.splitlines()[0]
     assert "n2 has 2 recordings: a-n2.json counts, which is newer than n2.json" in " ".join(told.out.split())
+
+
+def test_what_was_assumed_or_not_looked_at_is_told(recorded):
+    assumed = gpuready("fleet", "check", "n1.json", "--hardware", "--as", "driver=595.10", cwd=recorded)
+    assert "as if: driver 595.10" in assumed.out, assumed.out
+    for words in (["--driver", "58O.95"], ["--as", "driver=58O.95"]):
+        wrong = gpuready("check", "trl", "--on", "h100x8", *words, cwd=recorded)
+        assert wrong.err.startswith("gpuready: driver=58O.95: not a version"), wrong.err
+    reason, unseen = drain_reason(Report(Contract("hardware", ""), Facts([Fact("gpu.count", 0, "nvml")])))
+    assert not reason and unseen == "gpuready: no GPU found here: no GPU, driver or fabric was looked at"
+
+
+def test_a_host_named_twice_is_asked_once():
+    transport = SshTransport(parse_host_list("n1,n2,n1"), "t")
+    assert [node.name for node in transport.list_nodes()] == ["n1", "n2"]
+    assert transport.notes == ["n1 is named 2 times, and is asked once"]
 
 
 def test_what_only_a_node_can_do_is_refused(recorded):

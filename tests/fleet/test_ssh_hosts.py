@@ -163,7 +163,7 @@ def test_a_host_file_as_colossalai_deepspeed_and_mpi_have_it():
     assert [node.name for node in found] == ["host1", "host2", "host3", "n08", "n09", "n10", "host4:2222", "fe80::1:22"]
     assert [node.gpus for node in found[:6]] == [0, 0, 8, 4, 4, 4]
     assert found[6].labels == {"user": "me", "port": "2222"} and found[6].address == "host4"
-    for bad, words in (("a\na\n", "names a twice"), ("# none\n", "names no host"), ("x[1-\n", "hosts.txt line 1")):
+    for bad, words in (("# none\n", "names no host"), ("x[1-\n", "hosts.txt line 1")):
         with pytest.raises(ValueError, match=words):
             ssh_hosts.parse_hostfile(bad, "hosts.txt")
 

@@ -35,10 +35,6 @@ def test_as_slurm_writes_them(names, folded):
     assert set(expand_node_set(folded)) == set(names)
 
 
-def test_only_numbers_at_the_end_for_old_slurm():
-    assert fold_node_names(["n1-ib", "n2-ib", "n1", "n2"], trailing=True) == "n[1-2],n1-ib,n2-ib"
-
-
 @settings(max_examples=count_draws(150), deadline=None)
 @given(st.lists(plain, max_size=60))
 def test_round_trip_of_any_names(names):

@@ -1,6 +1,5 @@
 """``gpuready fleet``: check, prove, bench, drift and bisect on every node, through Slurm, Ray, kubectl or ssh."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from gpuready.commands.declaration import (
@@ -48,7 +47,7 @@ _REACH = {
     "exclude": Parameter("print only the nodes to keep away from, as Slurm, Ray and kubectl take them"),
 }
 _SHOWN = {
-    "output": Parameter("also write the report to a file: .html with a heat map, or .json", "FILE", flag="-o"),
+    "output": Parameter("also write the report to a file: .html with a heat map, .json or .txt", "FILE", flag="-o"),
     **quiet_and_verbose("also the groups of nodes that agree, and every pair"),
 }
 _REFERENCE = {"reference": Parameter("compare with this recording, not with the majority", "FILE")}
@@ -65,7 +64,10 @@ _ONLY = {"only": Parameter("only these measures of gpuready bench", "LIST")}
 def run(request: Request) -> Result:
     if request.has_switch("prolog"):
         return _run_prolog(request)
-    require_writable(request.get_option("output"))
+    output = request.get_option("output") or ""
+    if "." in output.rpartition("/")[2] and not output.endswith((".html", ".json", ".txt")):
+        raise UsageError(f"-o {output}: a report of a fleet is written as .html, .json or .txt")
+    require_writable(output or None)
     request.arguments = name_recordings(request.arguments)
     reject_together(request, "hardware", "wants", "python", why="--hardware looks at no environment")
     if environments := [word for word in request.arguments if _is_path(word) and not word.endswith(".json")]:
@@ -88,19 +90,13 @@ def _is_path(word: str) -> bool:
 
 def _parse_reach(request: Request) -> Any:
     names = ("engine", "hosts", "hostfile", "nodes", "address", "python", "image", "namespace", "pods")
-    reach = ReachOptions().replace(**{name: request.get_option(name, "") for name in names})
+    recordings = tuple(word for word in request.arguments if word.endswith(".json"))
+    reach = ReachOptions(recordings=recordings, **{name: request.get_option(name, "") for name in names})
     parallel = request.get_option("parallel")
-    reach = reach.replace(recordings=tuple(word for word in request.arguments if word.endswith(".json")))
-    if reach.recordings:
-        reject_unread_with_recordings(request, names)
-    return reach.replace(parallel=parallel) if parallel else reach
-
-
-def reject_unread_with_recordings(request: Request, names: Iterable[str]) -> None:
-    """UsageError where recordings are named and nodes too, or what only a node can do."""
-    for name in (*names, "resume"):
+    for name in (*names, "resume") if reach.recordings else ():
         if request.options.get(name):
             raise UsageError(f"{request.command.parameters[name].flag} is not read beside recordings: leave it out")
+    return reach.replace(parallel=parallel) if parallel else reach
 
 
 def _make_fleet_task(request: Request) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from shlex import quote
 from typing import Any
@@ -57,7 +57,7 @@ _FOR_NOW = ("its name could not be looked up now", "the connection broke", "the 
 
 def parse_host_list(text: str, where: str = "--hosts") -> list[FleetNode]:
     """Parse hosts of a command line: ``n[01-16],user@gpu7:2222``."""
-    return _require_unique_names([_parse_host(name, where) for name in _expand_hosts(text)], where)
+    return [_parse_host(name, where) for name in _expand_hosts(text)]
 
 
 def parse_hostfile(text: str, where: str) -> list[FleetNode]:
@@ -77,7 +77,7 @@ def parse_hostfile(text: str, where: str) -> list[FleetNode]:
         nodes += [_parse_host(name, place).replace(gpus=gpus) for name in names]
     if not nodes:
         raise ValueError(f"{where} names no host: write one on each line")
-    return _require_unique_names(nodes, where)
+    return nodes
 
 
 def is_hostfile(text: str) -> bool:
@@ -109,15 +109,6 @@ def _parse_host(text: str, where: str) -> FleetNode:
     return FleetNode(name, labels={"user": user, "port": port}, address=host)
 
 
-def _require_unique_names(nodes: list[FleetNode], where: str) -> list[FleetNode]:
-    seen: set[str] = set()
-    for node in nodes:
-        if node.name in seen:
-            raise ValueError(f"{where} names {node.name} twice")
-        seen.add(node.name)
-    return nodes
-
-
 class SshTransport:
     """Ask each host over one ssh connection, at most ``parallel`` at a time."""
 
@@ -133,7 +124,12 @@ class SshTransport:
         parallel: int = PARALLEL,
         variables: Mapping[str, str] | None = None,
     ):
-        self.hosts, self.token, self.python, self.parallel = list(hosts), token, python, parallel
+        counts = Counter(host.name for host in hosts)
+        self.notes = [
+            f"{name} is named {count} times, and is asked once" for name, count in counts.items() if count > 1
+        ]
+        self.hosts = list({host.name: host for host in hosts}.values())
+        self.token, self.python, self.parallel = token, python, parallel
         self.variables = variables
         self.send_package = False
 

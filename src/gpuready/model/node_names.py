@@ -17,18 +17,15 @@ MAX_RANGES = 8
 """More ranges than any name has."""
 
 
-def fold_node_names(names: Iterable[str], *, trailing: bool = False) -> str:
-    """Fold the names into one line, without duplicates.
-
-    ``trailing`` folds only a number at the end of a name, the form that every version of Slurm reads.
-    """
+def fold_node_names(names: Iterable[str]) -> str:
+    """Fold the names into one line, without duplicates."""
     shapes: dict[tuple[str, ...], list[NameParts]] = {}
     for name in dict.fromkeys(names):
         name_parts = _split_name(name)
         shapes.setdefault(tuple(name_parts[::2]), []).append(name_parts)
     rows: list[tuple[str, list[str], str]] = []
     for shape, names_of_shape in shapes.items():
-        rows += _fold_shape(shape, names_of_shape, trailing)
+        rows += _fold_shape(shape, names_of_shape)
     rows.sort(key=lambda row: (row[0], row[2], len(row[1][0]), row[1][0]))
     return ",".join(f"{before}{_format_ranges(numbers)}{after}" for before, numbers, after in rows)
 
@@ -41,13 +38,9 @@ def _split_name(name: str) -> NameParts:
     return re.split(r"(?<![0-9])([0-9]{1,9})(?![0-9])", name)
 
 
-def _fold_shape(
-    shape: tuple[str, ...], names_of_shape: list[NameParts], trailing: bool
-) -> list[tuple[str, list[str], str]]:
+def _fold_shape(shape: tuple[str, ...], names_of_shape: list[NameParts]) -> list[tuple[str, list[str], str]]:
     """Return (text before, numbers, text after) rows for names of one shape."""
     fields = range(1, 2 * len(shape) - 1, 2)
-    if trailing:
-        fields = fields[-1:] if shape[-1] == "" else fields[:0]
     if not fields or len(names_of_shape) == 1:
         return [("".join(parts), [""], "") for parts in names_of_shape]
     field = max(fields, key=lambda at: (len({parts[at] for parts in names_of_shape}), at))

@@ -63,20 +63,20 @@ def require_possible(facts: Facts, what_if: Mapping[str, str]) -> None:
         branch, last = versions.major_version(driver), versions.major_version(newest)
         if not FIRST_DRIVER_BRANCH <= branch <= last + NEWER_DRIVER_BRANCHES:
             raise ValueError(
-                f"--as driver={driver}: there is no such driver of NVIDIA; the newest that is known is {newest}"
+                f"driver={driver}: there is no such driver of NVIDIA; the newest that is known is {newest}"
             )
         if vendor not in (None, "nvidia") and not capabilities:
-            raise ValueError(f"--as driver is for the driver of NVIDIA GPUs, and this machine has those of {vendor}")
+            raise ValueError(f"driver is for the driver of NVIDIA GPUs, and this machine has those of {vendor}")
         for name, capability in capabilities:
             first = cuda.first_driver_branch(str(capability), facts.value_if_known("os.system"))[0]
             if first is not None and branch < first:
                 raise ValueError(
-                    f"--as driver={driver}: no driver before branch {first} knows the {name}; state --as driver={first} or newer"
+                    f"driver={driver}: no driver before branch {first} knows the {name}; state driver={first} or newer"
                 )
     for name, _ in capabilities if arch else ():
         host = (gpus.find_gpu(str(name)) or {}).get("host", arch)
         if host != arch:
-            raise ValueError(f"--as arch={arch}: the {name} is built together with a processor of {host}")
+            raise ValueError(f"arch={arch}: the {name} is built together with a processor of {host}")
 
 
 def _complete_torch_flag(what_if: Mapping[str, str], platform: str) -> dict[str, str]:
@@ -132,24 +132,22 @@ def what_if_facts(what_if: Mapping[str, str], arch: str) -> list[Fact]:
     if "kernel" in what_if and "os" not in what_if:
         facts.append(Fact("os.system", "linux", "--as kernel", "stated"))
     for flag, text in what_if.items():
-        facts += _FLAG_STATERS[flag](f"--as {flag}", text.strip(), arch)
+        facts += _FLAG_STATERS[flag](flag, text.strip(), arch)
     return facts
 
 
 def _make_version_stater(key: str, *more: str) -> Any:
     def state_version(flag: str, text: str, arch: str) -> list[Fact]:
         if not versions.is_version(text):
-            raise ValueError(
-                f"{flag}={text}: not a version; write for example {flag}={_FLAG_EXAMPLES[flag.split()[1]]}"
-            )
-        return [Fact(k, text, flag, "stated") for k in (key, *more)]
+            raise ValueError(f"{flag}={text}: not a version; write for example {flag}={_FLAG_EXAMPLES[flag]}")
+        return [Fact(k, text, f"--as {flag}", "stated") for k in (key, *more)]
 
     return state_version
 
 
 def _make_size_stater(key: str, *more: str) -> Any:
     def state_size(flag: str, text: str, arch: str) -> list[Fact]:
-        return [Fact(k, parse_byte_size(flag, text), flag, "stated") for k in (key, *more)]
+        return [Fact(k, parse_byte_size(flag, text), f"--as {flag}", "stated") for k in (key, *more)]
 
     return state_size
 
@@ -180,7 +178,7 @@ def _state_torch(flag: str, text: str, arch: str) -> list[Fact]:
         build = torch.find_torch_build(version, variant, arch)
         if build is None and versions.compare_versions(version, torch.list_torch_releases()[0]) < 0:
             return [
-                Fact(key, text, flag, "stated") for key in ("torch.version", "package.torch")
+                Fact(key, text, f"--as {flag}", "stated") for key in ("torch.version", "package.torch")
             ]  # too old to be known
         if build is None:
             raise ValueError(
@@ -189,7 +187,7 @@ def _state_torch(flag: str, text: str, arch: str) -> list[Fact]:
         stated = {"torch.build": "cuda", "torch.cuda": build.cuda, "torch.arch": tuple(build.arch)}
         text = f"{build.version}+{build.variant}"
     stated |= {"torch.version": text, "package.torch": text}
-    return [Fact(key, value, flag, "stated") for key, value in stated.items()]
+    return [Fact(key, value, f"--as {flag}", "stated") for key, value in stated.items()]
 
 
 def _list_known_builds(version: str, arch: str) -> str:
@@ -216,7 +214,7 @@ def _state_os(flag: str, text: str, arch: str) -> list[Fact]:
     library = systems.system_glibc(system_name, version)
     if library or systems.has_musl(system_name):
         stated["os.glibc"] = library
-    return [Fact(key, value, flag, "stated") for key, value in stated.items()]
+    return [Fact(key, value, f"--as {flag}", "stated") for key, value in stated.items()]
 
 
 def _suggest_system(word: str, known: list[str]) -> str:
@@ -229,14 +227,14 @@ def _state_kernel(flag: str, text: str, arch: str) -> list[Fact]:
     """A kernel as ``uname -r`` prints it: the leading numbers count."""
     numbers = text.partition("-")[0].partition("+")[0].strip(".")
     if not versions.is_version(numbers):
-        raise ValueError(f"{flag}={text}: not a version; write for example {flag}={_FLAG_EXAMPLES[flag.split()[1]]}")
-    return [Fact("os.kernel", numbers, flag, "stated"), Fact("os.release", text, flag, "stated")]
+        raise ValueError(f"{flag}={text}: not a version; write for example {flag}={_FLAG_EXAMPLES[flag]}")
+    return [Fact("os.kernel", numbers, f"--as {flag}", "stated"), Fact("os.release", text, f"--as {flag}", "stated")]
 
 
 def _state_arch(flag: str, text: str, arch: str) -> list[Fact]:
     if text not in ("x86_64", "aarch64"):
         raise ValueError(f"{flag}={text}: must be x86_64 or aarch64")
-    return [Fact("os.arch", text, flag, "stated")]
+    return [Fact("os.arch", text, f"--as {flag}", "stated")]
 
 
 _FLAG_EXAMPLES = {"driver": "580.95.05", "toolkit": "12.8", "kernel": "6.8", "python-version": "3.12"}

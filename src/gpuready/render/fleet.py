@@ -283,6 +283,8 @@ def render_exclude_list(report: FleetReport, as_json: bool = False) -> str:
 def drain_reason(report: Report) -> tuple[str, str]:
     """One line for Slurm's drain reason, empty if no fault of the node was observed; and what could not be looked at."""
     unseen = [f"gpuready: can't tell: {rule.code} {rule.says}" for rule in report.undecided]
+    if report.facts.value_if_known("gpu.count") == 0:
+        unseen.append("gpuready: no GPU found here: no GPU, driver or fabric was looked at")
     if not report.findings:
         return "", "\n".join(map(escape_unprintable, unseen))
     first, codes = report.findings[0], " ".join(dict.fromkeys(f.code for f in report.findings[1:]))

@@ -73,11 +73,8 @@ def check_environments(
         ENVIRONMENTS,
         len(environments),
         verdicts={verdict: fold_node_names(paths) for verdict, paths in verdicts.items()},
-        states={
-            state: fold_node_names(paths)
-            for state, paths in ((ANSWERED, [one for one in environments if one not in unread]), (UNREAD, unread))
-            if paths
-        },
+        states={ANSWERED: fold_node_names(path for path in environments if path not in unread)}
+        | ({UNREAD: fold_node_names(unread)} if unread else {}),
         reasons={f"{UNREAD}: {shorten_refusal(error, path)}": path for path, error in unread.items()},
         codes={code: fold_node_names(paths) for code, paths in codes.items()},
         meanings={code: rule_meaning(code) for code in codes},

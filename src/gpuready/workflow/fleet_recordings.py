@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from gpuready import system
 from gpuready.fleet.transport import OnAnswer, Request
-from gpuready.model.fleet import ANSWERED, REFUSED, UNREAD, FleetNode
+from gpuready.model.fleet import ANSWERED, UNREAD, FleetNode
 from gpuready.model.fleet import NodeAnswer as Answer
 from gpuready.system.recording import query_key
 from gpuready.workflow import fleet_node
@@ -19,44 +19,34 @@ class RecordedTransport:
     name = "recordings"
 
     def __init__(self, paths: Sequence[str], token: str):
-        self.token = token
-        self.paths: dict[str, str] = {}
-        self.notes: list[str] = []
-        self.unread: dict[str, Refused] = {}
-        by_host: dict[str, list[str]] = {}
+        self.token, self.paths, self.notes = token, dict[str, str](), list[str]()
+        unread, by_host = dict[str, Refused](), dict[str, list[str]]()
         for path in dict.fromkeys(paths):
             try:
                 host = read_recording(path).host or path.rpartition("/")[2].removesuffix(".json")
                 by_host.setdefault(host, []).append(path)
             except Refused as error:
-                self.unread[path] = error
-        require_any_read(self.unread, self.unread.keys() | by_host.keys())
+                unread[path] = error
+        require_any_read(unread, unread.keys() | by_host.keys())
         for host, several in by_host.items():
             *older, self.paths[host] = sorted(several, key=_read_times)
             if older:
-                told = f"{self.paths[host]} counts, which is newer than {' and '.join(older)}"
-                self.notes.append(f"{host} has {len(several)} recordings: {told}")
+                named = f"{host} has {len(several)} recordings: {self.paths[host]} counts"
+                self.notes.append(f"{named}, which is newer than {' and '.join(older)}")
+
+        self.nodes = [*map(FleetNode, self.paths)]
+        self.nodes += [FleetNode(path, UNREAD, shorten_refusal(error, path)) for path, error in unread.items()]
 
     def list_nodes(self) -> list[FleetNode]:
-        unread = [FleetNode(path, UNREAD, shorten_refusal(error, path)) for path, error in self.unread.items()]
-        return [*map(FleetNode, self.paths), *unread]
+        return self.nodes
 
     def ask_nodes(self, nodes: Sequence[FleetNode], request: Request, deadline: float, on_answer: OnAnswer) -> None:
         if request["do"] not in ("check", "fingerprint", "details"):
             raise Refused("recordings are compared and judged: prove, bench and bisect need the machines themselves")
-        refused: dict[str, Refused] = {}
-        asked = [node.name for node in nodes if node.name in self.paths]
-        for name in asked:
+        for name in (node.name for node in nodes if node.name in self.paths):
             options = {**request["options"], "on": self.paths[name]}
-            try:
-                answer = fleet_node.NODE_ACTIONS[request["do"]]({**request, "options": options}, name)
-            except Refused as error:
-                refused[name] = error
-            else:
-                on_answer(Answer(name, ANSWERED, answer))
-        require_any_read(refused, asked)
-        for name, error in refused.items():
-            on_answer(Answer(name, REFUSED, why=str(error)))
+            answer = fleet_node.NODE_ACTIONS[request["do"]]({**request, "options": options}, name)
+            on_answer(Answer(name, ANSWERED, answer))
 
 
 def _read_times(path: str) -> tuple[float, float]:

@@ -73,7 +73,7 @@ class FleetRun:
         if task.timeout and hasattr(self.transport, "begin_seconds"):
             self.transport.begin_seconds = task.timeout
         self.nodes: list[FleetNode] = []
-        self.notes: list[str] = []
+        self.notes = [f"as if: {name} {value}" for name, value in (task.options.get("what_if") or {}).items()]
         self.failed_for_now: set[str] = set()
         self.python = reach.python
         self.has_named_nodes = bool(reach.nodes or reach.hosts)
