@@ -22,7 +22,7 @@ def test_every_line_fits_and_every_difference_is_there():
     assert (
         "550.54.15" in text
         and "No route to host" in text
-        and text.startswith("not ready: 20 of 600 nodes with problems ")
+        and text.startswith("not ready: 36 of 600 nodes with problems, 564 alike ")
     )
     for name in every[3::40]:
         assert name[1:] in text
@@ -117,4 +117,4 @@ def test_the_table_of_nodes_has_the_meaning_beside_each_code():
         "  n[3-6]  no problems found",
     ]
     text = render.render_fleet_screen(report, Screen(80))
-    assert "\n".join(rows) in text and text.startswith("not ready: 4 of 9 nodes with problems ")
+    assert "\n".join(rows) in text and text.startswith("not ready: 4 of 9 nodes with problems, 4 alike ")

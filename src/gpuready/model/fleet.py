@@ -18,6 +18,7 @@ NOT_LET_IN = (REFUSED, BUSY, UNREAD)
 """Kinds that say nothing against a node: nobody was let in, or not now, or its recording cannot be read."""
 ENVIRONMENTS = "environments"
 """In the place of a transport: environments of one machine, each as a node."""
+SILENT_STATES = ANSWER_KINDS[1:]
 PASSED, FAILED = "passed", "failed"  # and SLOW: the outcomes of a pair
 
 
@@ -140,6 +141,7 @@ class FleetReport(Record):
     gpus: int = 0
     judged: tuple[str, ...] = ()  # what the nodes were judged by: trl 1.16
     environment: str = ""  # which one was looked at
+    reference: str = ""  # the recording that the nodes were compared with
     next: tuple[str, ...] = ()  # the command that shows all of one node with problems, where one does from here
 
     @property

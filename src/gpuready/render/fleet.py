@@ -1,12 +1,13 @@
 """The screen of a fleet: verdict, problems and their nodes, silent nodes. Uses folded node sets, never lists of names."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from gpuready.model import Report
 from gpuready.model.facts import verdict_words
 from gpuready.model.fleet import (
     ANSWER_KINDS,
     ENVIRONMENTS,
+    SILENT_STATES,
     Drift,
     FleetReport,
     FleetSuspect,
@@ -23,12 +24,14 @@ from gpuready.render.finding import lowercase_opener
 from gpuready.render.layout import Screen, join_sections
 from gpuready.render.problem_list import format_list_item
 
-NO_ANSWER, NOT_ASKED = "no answer", "not asked"
+NO_ANSWER, NOT_ASKED, TO_AVOID = "no answer", "not asked", "to be avoided"
 MAX_NODE_ROWS = 12
 """Rows of the table of nodes without -v."""
 MAX_NODE_PIECES = 8
 """Pieces of a folded node set in one cell; further ones are counted."""
-_VERDICT_ORDER = ("not-ready", NO_ANSWER, "undecided", NOT_ASKED, "clear", "ready")
+TOLD_BY_NODES = ("FLT001", "FLT015")
+"""Findings of a fleet that the answers of its nodes, or their silence, say already."""
+_VERDICT_ORDER = ("not-ready", TO_AVOID, NO_ANSWER, "undecided", NOT_ASKED, "clear", "ready")
 
 
 def render_fleet_screen(report: FleetReport, screen: Screen, verbose: bool = False) -> str:
@@ -100,9 +103,9 @@ def _format_node_count(report: FleetReport) -> str:
 
 def _format_fleet_header(report: FleetReport, screen: Screen) -> list[str]:
     word, nodes = verdict_words(report.verdict), _format_node_count(report)
-    bad = {name for verdict, _, names in group_nodes(report) if verdict in ("not-ready", NO_ANSWER) for name in names}
-    odd = bad or set(expand_reported_nodes(report.exclude))
-    says = f"{len(odd):,} of {nodes} with problems" if odd else nodes
+    kinds = list(classify_nodes(report).values())
+    bad = sum(kind in ("bad", "silent") for kind in kinds)
+    says = (f"{bad:,} of {nodes} with problems" if bad else nodes) + _describe_alike(report, kinds)
     judged = f"{report.judged[0]}{' and others' if report.judged[1:] else ''} on " if report.judged else ""
     subject = f"{judged}{nodes}, {units.format_count(report.gpus, 'GPU')}"
     lines = screen.format_header(f"{word}: {says}", subject, VERDICT_ROLES[report.verdict], f"{word}:")
@@ -113,7 +116,42 @@ def _format_fleet_header(report: FleetReport, screen: Screen) -> list[str]:
     return [*lines, *screen.format_paragraph(took, 2, 2)]
 
 
+def _describe_alike(report: FleetReport, kinds: Sequence[str]) -> str:
+    """How many nodes are like the others, or like the reference."""
+    if report.reference:
+        like = set(expand_reported_nodes(report.states.get("answered", ""))) - set(_find_odd_nodes(report))
+        return f", {len(like):,} like {escape_unprintable(report.reference)}"
+    like_others = kinds.count("ok") if report.transport != ENVIRONMENTS else 0
+    return f", {like_others:,} alike" if like_others > 1 else ""
+
+
 # -- nodes ----------------------------------------------------------------------------------------------------
+
+
+def classify_nodes(report: FleetReport) -> dict[str, str]:
+    """The kind of each node; the worst known state wins."""
+    kind_by_node: dict[str, str] = {}
+
+    def mark_nodes(node_sets: Iterable[str], kind: str) -> None:
+        kind_by_node.update((name, kind) for nodes in node_sets for name in expand_reported_nodes(nodes))
+
+    states, verdicts = report.states, report.verdicts
+    mark_nodes((states.get("answered", ""),), "ok")
+    mark_nodes(_find_odd_nodes(report), "differs")
+    mark_nodes((verdicts.get("undecided", ""),), "undecided")
+    mark_nodes((verdicts.get("not-ready", ""), *report.blames.values()), "bad")
+    mark_nodes((nodes for state, nodes in states.items() if state not in ("answered", *SILENT_STATES)), "held")
+    mark_nodes((nodes for state, nodes in states.items() if state in SILENT_STATES), "silent")
+    return dict(sorted(kind_by_node.items()))
+
+
+def _find_odd_nodes(report: FleetReport) -> Iterator[str]:
+    """The nodes that differ from the others, or are slower."""
+    for one in report.drift:
+        for group in one.groups:
+            if group.count < one.of or one.against == "reference":  # else it differs by nature
+                yield from expand_reported_nodes(group.nodes)
+    yield from (outlier.node for outlier in report.outliers)
 
 
 def group_nodes(report: FleetReport) -> list[tuple[str, tuple[str, ...], list[str]]]:
@@ -122,6 +160,10 @@ def group_nodes(report: FleetReport) -> list[tuple[str, tuple[str, ...], list[st
     problems: dict[str, list[str]] = {}
     for code, nodes in report.codes.items():
         for name in expand_reported_nodes(nodes):
+            problems.setdefault(name, []).append(code)
+    for code, nodes in report.blames.items():
+        for name in expand_reported_nodes(nodes) if code not in TOLD_BY_NODES else ():
+            verdicts[name] = verdicts[name] if verdicts.get(name) == "not-ready" else TO_AVOID
             problems.setdefault(name, []).append(code)
     for name, why in _list_unanswered(report):
         verdicts[name] = NO_ANSWER if why.partition(": ")[0] in ANSWER_KINDS else NOT_ASKED

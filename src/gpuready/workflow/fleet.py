@@ -167,8 +167,9 @@ def build_fleet_report(run: FleetRun, reference: Facts | None = None, search: Pa
     records = {name: record for name, record in run.gather.records.items() if name in paths}
     troubled = [name for name, record in records.items() if record.verdict in ("not-ready", "undecided")]
     shows = suggest_check(run.task, "--on", paths[troubled[0]]) if troubled and looked != "no environment" else ()
-    meanings = {code: rule_meaning(code) for code in report.codes}
-    return report.replace(meanings=meanings, units=units, environment=looked, next=shows)
+    meanings = {code: rule_meaning(code) for code in (*report.codes, *report.blames)}
+    told = {"environment": looked, "reference": run.task.reference, "next": shows}
+    return report.replace(meanings=meanings, units=units, **told)
 
 
 def figure_unit(figure: str) -> str:

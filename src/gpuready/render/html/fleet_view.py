@@ -1,14 +1,13 @@
 """The fleet view: one symbol per node, sets of alike nodes, and each figure with its outliers."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from gpuready.model import Finding
 from gpuready.model.facts import verdict_words
-from gpuready.model.fleet import ANSWER_KINDS, Drift, FleetReport, NodeGroup
+from gpuready.model.fleet import SILENT_STATES, Drift, FleetReport, NodeGroup
 from gpuready.model.node_names import fold_node_names
 from gpuready.render.check_report import VERDICT_ROLES
-from gpuready.render.fleet import expand_reported_nodes, format_figure, group_nodes
+from gpuready.render.fleet import classify_nodes, expand_reported_nodes, format_figure, group_nodes
 from gpuready.render.html.check_view import finding_view, mark_view
 
 NODE_KINDS = {
@@ -20,7 +19,6 @@ NODE_KINDS = {
     "held": ("held back by the scheduler", "m0 3h10v4h-10z"),
 }
 """The meaning of a symbol, and its shape in a square of ten: each kind differs in shape, not only in colour."""
-SILENT_STATES = ANSWER_KINDS[1:]
 NODE_PITCH = 14
 MAX_NODE_ROWS = 64
 """Rows of the table of single nodes; the JSON has all."""
@@ -29,7 +27,7 @@ MAX_NODE_SETS = 200
 
 
 def build_fleet_view(report: FleetReport) -> dict[str, Any]:
-    kind_by_node = _classify_nodes(report)
+    kind_by_node = classify_nodes(report)
     columns = _node_columns(report)
     sets = _group_like_nodes(kind_by_node, columns)
     rows = _node_rows(report, kind_by_node)
@@ -58,30 +56,13 @@ def _fleet_finding_view(one: Finding) -> dict[str, Any]:
     return finding_view(one.replace(found=tuple(f for f in one.found if not f.key.startswith("fleet.")), needs=()))
 
 
-def _classify_nodes(report: FleetReport) -> dict[str, str]:
-    """The kind of each node; the worst known state wins."""
-    kind_by_node: dict[str, str] = {}
-
-    def mark_nodes(node_sets: Iterable[str], kind: str) -> None:
-        kind_by_node.update((name, kind) for nodes in node_sets for name in expand_reported_nodes(nodes))
-
-    states, verdicts = report.states, report.verdicts
-    mark_nodes((states.get("answered", ""),), "ok")
-    mark_nodes((group.nodes for drift in report.drift for group in drift.groups), "differs")
-    mark_nodes((outlier.node for outlier in report.outliers), "differs")
-    mark_nodes((verdicts.get("undecided", ""),), "undecided")
-    mark_nodes((verdicts.get("not-ready", ""), *report.blames.values()), "bad")
-    mark_nodes((nodes for state, nodes in states.items() if state not in ("answered", *SILENT_STATES)), "held")
-    mark_nodes((nodes for state, nodes in states.items() if state in SILENT_STATES), "silent")
-    return dict(sorted(kind_by_node.items()))
-
-
 def _node_rows(report: FleetReport, kind_by_node: dict[str, str]) -> list[dict[str, Any]]:
     """A row for each node, those with most problems first: its verdict, and each problem as code and meaning."""
     shared = _fleet_problems(report)
     rows = []
     for verdict, problems, names in group_nodes(report):
         own = [(one, report.meanings[one]) if one in report.meanings else ("", one) for one in problems]
+        own = [pair for pair in own if pair[0] not in report.blames]
         for name in names:
             every = [*own, *(pair for pair in shared.get(name, ()) if pair not in own)]
             kind = kind_by_node.get(name, "ok")
@@ -111,8 +92,8 @@ def _drift_words(one: Drift, group: NodeGroup) -> str:
 
 
 def _code_meaning(code: str, report: FleetReport) -> str:
-    """The title of a rule, or the words of the finding with this code."""
-    return report.meanings.get(code) or next((one.says for one in report.findings if one.code == code), "")
+    """The words of the finding with this code, or the title of its rule."""
+    return next((one.says for one in report.findings if one.code == code), report.meanings.get(code, ""))
 
 
 # -- nodes by column --------------------------------------------------------------------------------------------
