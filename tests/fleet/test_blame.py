@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from types import SimpleNamespace
 
@@ -121,6 +122,21 @@ def test_the_folder_to_resume_from_is_told_before_any_node_is_asked(service):
         process.communicate()
     folder = line.split("answers are kept in ")[1].partition(";")[0]
     assert f"--resume {folder}" in line and folder.startswith(str(service.cache))
+
+
+def test_what_is_printed_after_an_interrupt_resumes_the_run(service, tmp_path):
+    (tmp_path / "hosts").write_text("good1\nlost1\n")
+    service.bin.put("ssh", "#!/bin/sh\nexec sleep 60\n")
+    process = service.start("check", "--hostfile", str(tmp_path / "hosts"), "--hardware", "--timeout", "30")
+    process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    told = process.communicate()[1]
+    assert "0 of 2 nodes had answered" in told, told
+    command = told.split("gpuready fleet ")[-1].split(" asks ")[0].split()
+    (tmp_path / "hosts").unlink()
+    service.bin.put("ssh", "#!/bin/sh\necho 'ssh: connect to host x port 22: Connection refused' >&2\nexit 255\n")
+    found = service.json(*command)
+    assert found["states"] == {"refused": "good1,lost1"} and found["environment"] == "no environment"
 
 
 def test_every_group_of_missing_nodes_is_listed_with_its_reason():

@@ -120,7 +120,11 @@ def test_g18_a_controller_that_was_killed_asks_only_the_missing(service):
     service.bin.log.unlink()
     Path(f"{service.bin.log}.go").touch()
     folder = next(runs.iterdir())
-    found = service.json(*words, "--resume", str(folder))
+    stranger = service.run("check", "--resume", str(folder), "--hosts", "good[3-6]")
+    assert stranger[0] == 2 and "good6 was not in that run" in stranger[2], stranger
+    other = service.run("check", "trl", "--resume", str(folder))
+    assert other[0] == 2 and "that run was `gpuready fleet check transformers`" in other[2], other
+    found = service.json("check", "--resume", str(folder))
     assert found["states"] == {"answered": "good[1-5]"}
     asked = {
         word
@@ -137,6 +141,8 @@ def test_g18_a_controller_that_was_killed_asks_only_the_missing(service):
         (["check", "--hosts=-oProxyCommand=reboot"], "begins with a dash"),
         (["check", "--hostfile", "/nowhere/hosts"], "does not exist"),
         (["check", "--engine", "ssh"], "ssh needs hosts"),
+        (["check", "nosuchfolder"], "nosuchfolder is no framework that gpuready knows, and no file or folder here"),
+        (["check", "trll"], "(nearest: trl"),
         (["check", "--hosts", "a", "-o", "x.pdf"], "-o x.pdf: a report of a fleet is written as .html, .json or .txt"),
         (["check", "--hosts", "a", "--parallel", "0"], "--parallel takes a number above 0"),
         (["check", "--hosts", "a", "--timeout", "nan"], "--timeout takes a number above 0"),

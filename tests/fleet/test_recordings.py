@@ -10,8 +10,11 @@ import pytest
 from tests.running import gpuready
 
 from gpuready.fleet.ssh_hosts import SshTransport, parse_host_list
-from gpuready.model import Contract, Fact, Facts, Report
-from gpuready.render.fleet import drain_reason
+from gpuready.model import Contract, Fact, Facts, Finding, Report
+from gpuready.model.fleet import Drift, FleetReport, NodeGroup
+from gpuready.render.fleet import drain_reason, render_fleet_screen
+from gpuready.render.html.fleet_view import build_fleet_view
+from gpuready.render.layout import Screen
 from gpuready.workflow import fleet_node
 
 H200 = Path(__file__).parent.parent / "machines" / "h200.json"
@@ -78,7 +81,7 @@ def test_one_bad_recording_or_environment_does_not_stop_the_rest(recorded):
     (recorded / "e1" / "bin").mkdir(parents=True)
     (recorded / "e1" / "bin" / "python").symlink_to(sys.executable)
     (recorded / "two").mkdir()
-    environments = json.loads(gpuready("fleet", "check", "trl", "./e1", "./two", "--json", cwd=recorded).out)
+    environments = json.loads(gpuready("fleet", "check", "trl", "./e1", "two", "--json", cwd=recorded).out)
     assert environments["states"] == {"answered": "./e1", "not read": "./two"} and environments["nodes"] == 2
 
 
@@ -93,12 +96,37 @@ def test_the_newest_recording_of_a_node_counts(recorded):
     assert "n2 has 2 recordings: a-n2.json counts, which is newer than n2.json" in " ".join(told.out.split())
 
 
-def test_what_was_assumed_or_not_looked_at_is_told(recorded):
+def test_a_node_to_avoid_has_problems_and_is_counted_once_everywhere(recorded):
+    report = FleetReport(
+        "check", "ssh", 9, verdicts={"clear": "n[1-9]"}, states={"answered": "n[1-9]"}, exclude="n7", findings=(Finding("FLT007", "error", "1 node shows 7 of 8 GPUs: n7"),),
+        meanings={"FLT007": "A node shows fewer GPUs"}, blames={"FLT007": "n7"},
+        drift=(Drift("gpus", "gpu.count", "8", (NodeGroup("7", "n[7-8]", 2),), 9),),
+    )  # fmt: skip
+    text = render_fleet_screen(report, Screen(80))
+    assert text.startswith("not ready: 1 of 9 nodes with problems, 7 alike")
+    rows = {words[0]: " ".join(words[1:]) for words in map(str.split, text.splitlines()) if words}
+    assert (
+        rows["n7"] == "to be avoided FLT007 a node shows fewer GPUs" and rows["n[1-6,"] == "8-9] no problems found"
+    ), text
+    counts = {kind: count for kind, _, _, count in build_fleet_view(report)["key"]}
+    assert counts["bad"] == "1" and counts["ok"] == "7" and counts["differs"] == "1"
+    like = gpuready("fleet", "check", "n1.json", "n3.json", "--reference", "n1.json", "--hardware", cwd=recorded)
+    assert like.out.startswith("no problems found: 2 nodes, 2 like n1.json"), like.out
+    other = gpuready("fleet", "check", "n1.json", "n3.json", "--reference", "n2.json", "--hardware", cwd=recorded)
+    assert "2 nodes, 0 like n2.json" in other.out, other.out
+
+
+def test_what_was_assumed_or_not_given_or_not_looked_at_is_told(recorded):
     assumed = gpuready("fleet", "check", "n1.json", "--hardware", "--as", "driver=595.10", cwd=recorded)
     assert "as if: driver 595.10" in assumed.out, assumed.out
     for words in (["--driver", "58O.95"], ["--as", "driver=58O.95"]):
         wrong = gpuready("check", "trl", "--on", "h100x8", *words, cwd=recorded)
         assert wrong.err.startswith("gpuready: driver=58O.95: not a version"), wrong.err
+    (recorded / "e1" / "bin").mkdir(parents=True)
+    (recorded / "e1" / "bin" / "python").symlink_to(sys.executable)
+    (recorded / "e1" / "pyvenv.cfg").write_text(f"home = {Path(sys.executable).parent}\nversion = 3.11.7\n")
+    told = gpuready("fleet", "check", "trl", "e1", "--on", "h100x8", cwd=recorded)
+    assert "not given: driver; state it with --as driver=VERSION" in told.out, told.out
     reason, unseen = drain_reason(Report(Contract("hardware", ""), Facts([Fact("gpu.count", 0, "nvml")])))
     assert not reason and unseen == "gpuready: no GPU found here: no GPU, driver or fabric was looked at"
 
@@ -107,6 +135,13 @@ def test_a_host_named_twice_is_asked_once():
     transport = SshTransport(parse_host_list("n1,n2,n1"), "t")
     assert [node.name for node in transport.list_nodes()] == ["n1", "n2"]
     assert transport.notes == ["n1 is named 2 times, and is asked once"]
+
+
+def test_a_folder_without_recordings_is_named(recorded):
+    (recorded / "empty").mkdir()
+    for word in ("empty", "./empty"):
+        told = gpuready("fleet", "check", word, cwd=recorded)
+        assert told.code == 2 and told.err.startswith(f"gpuready: {word} holds no recordings (*.json)"), told.err
 
 
 def test_what_only_a_node_can_do_is_refused(recorded):

@@ -68,7 +68,8 @@ def run(request: Request) -> Result:
     if "." in output.rpartition("/")[2] and not output.endswith((".html", ".json", ".txt")):
         raise UsageError(f"-o {output}: a report of a fleet is written as .html, .json or .txt")
     require_writable(output or None)
-    request.arguments = name_recordings(request.arguments)
+    has_nodes = any(request.options.get(name) for name in ("engine", "hosts", "hostfile", "nodes", "pods"))
+    request.arguments = name_recordings(request.arguments, has_nodes)
     reject_together(request, "hardware", "wants", "python", why="--hardware looks at no environment")
     if environments := [word for word in request.arguments if _is_path(word) and not word.endswith(".json")]:
         reject_unread(request, "wants", "strict", "output", "on", "as", *WHAT_IF)

@@ -35,13 +35,13 @@ def run_fleet(
 ) -> FleetReport:
     """Run on every node, compare, and judge. ``tell`` gets the folder to resume from, before any node is asked."""
     _require_known_words(task)
-    reference = read_recording(task.reference) if task.reference else None
-    earlier = describe_earlier_runs(task.runs) if task.runs else []
     run = FleetRun(task, reach, show_progress)
-    run.notes += earlier
+    task = run.task
     try:
+        reference = read_recording(task.reference) if task.reference else None
+        run.notes += describe_earlier_runs(task.runs) if task.runs else []
         run.list_nodes()
-        resume = f"--resume {quote(run.folder)}"
+        resume = f"gpuready fleet {task.do} --resume {quote(run.folder)}"
         if not reach.recordings:
             tell(f"answers are kept in {run.folder}; if this is interrupted, {resume} asks only the other nodes")
         run.query_nodes()
@@ -50,9 +50,9 @@ def run_fleet(
         search = _bisect_nodes(run) if task.do == "bisect" else None
         report = build_fleet_report(run, reference, search)
     except BaseException as error:
-        if run.folder:
-            resume = f"--resume {quote(run.folder)}"
-            note_interrupt(error, f"the answers so far are kept in {run.folder}; {resume} asks the other nodes")
+        if hasattr(run, "gather"):
+            count = f"{len(run.gather.records):,} of {len(run.nodes):,} nodes had answered, which is kept"
+            note_interrupt(error, f"{count}: gpuready fleet {task.do} --resume {quote(run.folder)} asks the others")
         raise
     finally:
         run.close()

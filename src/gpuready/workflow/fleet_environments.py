@@ -3,7 +3,8 @@
 import time
 from collections.abc import Sequence
 
-from gpuready import system, workflow
+from gpuready import contracts, system, workflow
+from gpuready.catalog.packages import find_package
 from gpuready.model import worst_verdict
 from gpuready.model.fleet import ANSWERED, ENVIRONMENTS, UNREAD, FleetReport
 from gpuready.model.node_names import fold_node_names
@@ -12,7 +13,7 @@ from gpuready.workflow.fleet import rule_meaning
 from gpuready.workflow.fleet_node import verdict_codes
 from gpuready.workflow.fleet_recordings import require_any_read, shorten_refusal
 from gpuready.workflow.fleet_run import FleetTask, ShowProgress, suggest_check
-from gpuready.workflow.refusal import Refused
+from gpuready.workflow.refusal import Refused, suggest_nearest
 
 
 def is_environment(word: str) -> bool:
@@ -23,14 +24,28 @@ def is_environment(word: str) -> bool:
     )
 
 
-def name_recordings(words: Sequence[str]) -> list[str]:
-    """The words, with a folder of recordings as its recordings."""
-    return [name for word in words for name in _recordings_below(word) or [word]]
+def name_recordings(words: Sequence[str], has_nodes: bool) -> list[str]:
+    """The words, with a folder of recordings as its recordings; ``has_nodes``: nodes are named, which may have packages of their own."""
+    places = [word for word in words if not _is_known_package(word)]
+    return [name for word in words for name in ([word] if word not in places else _find_files(word, places, has_nodes))]
 
 
-def _recordings_below(folder: str) -> list[str]:
-    names = [] if is_environment(folder) else read_if_present(system.LiveHost().list_directory, folder) or []
-    return [f"{folder.rstrip('/')}/{name}" for name in sorted(names) if name.endswith(".json")]
+def _is_known_package(word: str) -> bool:
+    name = word.partition("=")[0].partition(":")[0].partition("[")[0]
+    return contracts.has_contract(name) or bool(find_package(name))
+
+
+def _find_files(word: str, places: Sequence[str], has_nodes: bool) -> list[str]:
+    if word.endswith(".json") or is_environment(word):
+        return [word]
+    names = read_if_present(system.LiveHost().list_directory, word)
+    if names is None and not has_nodes and "/" not in word:
+        near = suggest_nearest(word, [*contracts.list_frameworks(), *(system.LiveHost().list_directory(".") or ())])
+        raise Refused(f"{word} is no framework that gpuready knows, and no file or folder here{near}")
+    found = [f"{word.rstrip('/')}/{name}" for name in sorted(names or ()) if name.endswith(".json")]
+    if names is not None and not found and len(places) == 1:
+        raise Refused(f"{word} holds no recordings (*.json), and no Python environment")
+    return found or [word if names is None or "/" in word else f"./{word}"]
 
 
 def check_environments(
@@ -44,6 +59,7 @@ def check_environments(
     verdicts: dict[str, list[str]] = {}
     codes: dict[str, list[str]] = {}
     judged: dict[str, None] = {}
+    lacking: dict[str, None] = {}
     unread: dict[str, Refused] = {}
     for number, path in enumerate(environments):
         show_progress("checking environments", number, len(environments))
@@ -64,6 +80,9 @@ def check_environments(
         for code in dict.fromkeys(verdict_codes(reports, verdict)):
             codes.setdefault(code, []).append(path)
         judged |= dict.fromkeys(report.contract.judged_name for report in reports)
+        lacking |= dict.fromkeys(
+            f"not given: {one}; state it with --as {one}=VERSION" for r in reports for one in r.lacking
+        )
         gpus = reports[0].facts.value_if_known("gpu.count") or 0
     require_any_read(unread, environments)
     troubled = [*verdicts.get("not-ready", ()), *verdicts.get("undecided", ())]
@@ -84,5 +103,5 @@ def check_environments(
         judged=tuple(judged),
         environment="each environment",
         next=suggest_check(task, "--python", troubled[0], *on) if troubled else (),
-        notes=tuple(f"as if: {name} {value}" for name, value in what_if.items()),
+        notes=(*task.assumptions, *lacking),
     )

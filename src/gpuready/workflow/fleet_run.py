@@ -6,14 +6,17 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
+from shlex import join
 from typing import Any
 
 from gpuready import __version__, system
 from gpuready.fleet.answer_collector import AnswerCollector
 from gpuready.fleet.journal import AnswerJournal
 from gpuready.fleet.transport import TransportUnavailable
+from gpuready.model import validation
 from gpuready.model.flag_words import as_words
 from gpuready.model.fleet import FleetNode, NodeAnswer
+from gpuready.model.node_names import expand_node_set, fold_node_names
 from gpuready.model.record import Record, field
 from gpuready.system import own_folders
 from gpuready.workflow import fleet_transport
@@ -49,6 +52,10 @@ class FleetTask(Record):
     runs: str = ""  # a folder with records of earlier runs
 
     @property
+    def assumptions(self) -> list[str]:
+        return [f"as if: {name} {value}" for name, value in (self.options.get("what_if") or {}).items()]
+
+    @property
     def node_seconds(self) -> float:
         return self.timeout or NODE_SECONDS[self.do]
 
@@ -64,16 +71,21 @@ class FleetRun:
     """One run over a fleet: the transport, the answers, and the folder that it can be resumed from."""
 
     def __init__(self, task: FleetTask, reach: ReachOptions, show_progress: ShowProgress):
-        self.task, self.show_progress, self.started = task, show_progress, time.monotonic()
         self.folder = task.resume.rstrip("/")
-        saved = _read_run_file(task) if task.resume else {}
-        token = str(saved.get("run") or _random_token())
+        self.saved = _read_run_file(task) if task.resume else None
+        names_nodes = bool(reach.nodes or reach.hosts or reach.hostfile)
+        if self.saved:
+            task, reach = _complete_by_run(task, reach, self.saved, names_nodes)
+        if reach.hostfile and not reach.host_lines:
+            reach = reach.replace(host_lines=read_named_file(reach.hostfile))
+        self.task, self.reach, self.show_progress, self.started = task, reach, show_progress, time.monotonic()
+        token = self.saved.run if self.saved else _random_token()
         self.transport, self.transport_reason = fleet_transport.open_transport(reach, token, task.frameworks)
         self.token = str(getattr(self.transport, "token", token))
         if task.timeout and hasattr(self.transport, "begin_seconds"):
             self.transport.begin_seconds = task.timeout
         self.nodes: list[FleetNode] = []
-        self.notes = [f"as if: {name} {value}" for name, value in (task.options.get("what_if") or {}).items()]
+        self.notes = self.task.assumptions
         self.failed_for_now: set[str] = set()
         self.python = reach.python
         self.has_named_nodes = bool(reach.nodes or reach.hosts)
@@ -90,8 +102,15 @@ class FleetRun:
         if self.task.do == "bisect" and len(self.nodes) < 2:
             raise Refused(f"bisect compares pairs of nodes, and there is only {self.nodes[0].name}: name two or more")
         self.notes += getattr(self.transport, "notes", ())
+        names = [node.name for node in self.nodes]
+        if self.saved and (others := sorted(set(names).difference(expand_node_set(self.saved.nodes)))):
+            raise Refused(f"--resume {self.folder}: {fold_node_names(others)} was not in that run: start another one")
         self.folder = self.folder or _make_run_folder()
-        _save_run_file(self.folder, self.task, self.token, self.transport.name)
+        if not self.saved:
+            run = SavedRun(self.token, self.task, self.reach, fold_node_names(names), __version__)
+            call_or_refuse(
+                system.save_atomically, f"{self.folder}/run.json", f"{json.dumps(run.to_json(), indent=1)}\n"
+            )
         self.journal = AnswerJournal(self.folder)
         self.gather = AnswerCollector(self.nodes, self.token, self.journal)
 
@@ -177,30 +196,41 @@ def _make_run_folder() -> str:
     return folder
 
 
-def _read_run_file(task: FleetTask) -> dict[str, Any]:
+class SavedRun(Record):
+    """The run.json of a run: what was asked, and how its nodes are reached, to resume it without a word."""
+
+    run: str
+    task: FleetTask
+    reach: ReachOptions
+    nodes: str  # folded
+    gpuready: str = ""
+
+
+def _read_run_file(task: FleetTask) -> SavedRun:
     """Return the contents of the run.json of a run to resume."""
     path = f"{task.resume.rstrip('/')}/run.json"
     try:
-        saved = json.loads(read_named_file(path))
+        saved = validation.parse_record(SavedRun, json.loads(read_named_file(path)))
+        expand_node_set(saved.nodes)
     except (ValueError, RecursionError):
-        raise Refused(f"{path} is not JSON: this folder is not a run of gpuready fleet") from None
-    if (
-        not isinstance(saved, dict)
-        or not isinstance(saved.get("run"), str)
-        or not _is_optional_list(saved.get("frameworks"))
-    ):
-        raise Refused(f"{path} tells of no run of gpuready fleet")
-    requested = (task.do, list(task.frameworks))
-    if (saved.get("do"), saved.get("frameworks")) != requested:
-        command = " ".join(["gpuready fleet", str(saved.get("do")), *map(str, saved.get("frameworks") or [])])
-        raise Refused(f"--resume {task.resume}: that run was `{command}`; resume it with the same words")
+        raise Refused(f"{path} tells of no run of this gpuready fleet") from None
+    was = saved.task
+    given = (task.do, task.frameworks or was.frameworks, task.options or was.options, task.strict or was.strict)
+    if given != (was.do, was.frameworks, was.options, was.strict):
+        command = join(suggest_check(was)).replace("gpuready check", f"gpuready fleet {was.do}")
+        raise Refused(f"--resume {task.resume}: that run was `{command}`: leave out what it was asked, which it keeps")
     return saved
 
 
-def _save_run_file(folder: str, task: FleetTask, token: str, engine: str) -> None:
-    document = {"schema": 1, "gpuready": __version__, "run": token, "do": task.do, "engine": engine}
-    text = json.dumps(document | {"frameworks": list(task.frameworks)}, indent=1)
-    call_or_refuse(system.save_atomically, f"{folder}/run.json", text + "\n")
+def _complete_by_run(
+    task: FleetTask, reach: ReachOptions, saved: SavedRun, names_nodes: bool
+) -> tuple[FleetTask, ReachOptions]:
+    """Return the task and the way to the nodes of the run that is resumed, with what is said anew."""
+    usual = ReachOptions()
+    anew = {name: getattr(reach, name) for name in ReachOptions._fields if getattr(reach, name) != getattr(usual, name)}
+    unnamed = dict.fromkeys(("hosts", "hostfile", "host_lines", "nodes"), "") if names_nodes else {}
+    kept = {name: getattr(task, name) or getattr(saved.task, name) for name in ("timeout", "reference", "runs")}
+    return saved.task.replace(resume=task.resume, retries=task.retries, **kept), saved.reach.replace(**(unnamed | anew))
 
 
 REQUEST_KINDS = {"check": "check", "prove": "prove", "bench": "bench", "drift": "fingerprint", "bisect": "fingerprint"}
@@ -208,7 +238,3 @@ REQUEST_KINDS = {"check": "check", "prove": "prove", "bench": "bench", "drift": 
 
 NODE_SECONDS = {"check": 60.0, "prove": 900.0, "bench": 1200.0, "drift": 60.0, "bisect": 60.0}
 """Seconds that a node may take, unless --timeout is set."""
-
-
-def _is_optional_list(value: object) -> bool:
-    return value is None or isinstance(value, list)

@@ -14,7 +14,7 @@ from gpuready.fleet.transport import PARALLEL, Transport, TransportUnavailable
 from gpuready.model.record import Record
 from gpuready.probe import fact_helpers
 from gpuready.workflow.fleet_recordings import RecordedTransport
-from gpuready.workflow.refusal import Refused, call_or_refuse, read_named_file
+from gpuready.workflow.refusal import Refused, call_or_refuse
 
 ENGINES = ("ray", "slurm", "ssh", "kubernetes")
 
@@ -25,6 +25,7 @@ class ReachOptions(Record):
     engine: str = ""
     hosts: str = ""
     hostfile: str = ""
+    host_lines: str = ""  # the text of the hostfile
     nodes: str = ""
     address: str = ""
     python: str = ""
@@ -105,7 +106,7 @@ def _ssh_transport(reach: ReachOptions, token: str, host: system.LiveHost, envir
     if bool(reach.hosts or reach.nodes) == bool(reach.hostfile):
         raise Refused("ssh needs hosts: --hosts n[01-16] or --hostfile FILE, one of the two")
     if reach.hostfile:
-        host_list = call_or_refuse(ssh_hosts.parse_hostfile, read_named_file(reach.hostfile), reach.hostfile)
+        host_list = call_or_refuse(ssh_hosts.parse_hostfile, reach.host_lines, reach.hostfile)
     else:
         named = reach.hosts or reach.nodes
         if ssh_hosts.is_hostfile(fact_helpers.read_if_present(host.read_text, named) or ""):
