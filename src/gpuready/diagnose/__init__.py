@@ -8,8 +8,6 @@
    machines are never compared: between streams the launcher's report counts, else what only one rank has.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

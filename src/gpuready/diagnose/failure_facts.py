@@ -1,7 +1,5 @@
 """What a log tells of a failure whether its cause is known or not: lines, consequences, exceptions, rank, host, exit code."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from gpuready.diagnose.event_order import CauseSuspect, EventOrder

@@ -1,7 +1,5 @@
 """Classes that packages make and no user's script does: whose interface an error complains of, by the name alone."""
 
-from __future__ import annotations
-
 from gpuready.logs.lazy_regex import LazyRegex
 
 _FAMILIES = (

@@ -1,7 +1,5 @@
 """What a log shows of the machine that wrote it: its operating system, and the versions of packages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpuready.logs.lazy_regex import LazyRegex

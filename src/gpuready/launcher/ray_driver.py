@@ -3,8 +3,6 @@
 python ray_driver.py -- SCRIPT ARGS      (settings in GPUREADY_ATTEND, as JSON)
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

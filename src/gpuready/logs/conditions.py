@@ -1,7 +1,5 @@
 """Conditions on the captures of a pattern: ``free < want and total > 2 * held``. Only numbers, sizes and names."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from gpuready.model.sizes import parse_size

@@ -3,8 +3,6 @@
 No line of a log can forge one: the place of a log line is never ``derived``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 

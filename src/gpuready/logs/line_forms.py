@@ -1,7 +1,5 @@
 """Undo what a transport did to the lines of a log: JSON around them, newlines written as \\n, a fixed width."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Sequence

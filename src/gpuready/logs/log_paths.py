@@ -1,7 +1,5 @@
 """What the path of a log says: its rank, and whether it is a log at all."""
 
-from __future__ import annotations
-
 from gpuready.logs.lazy_regex import LazyRegex
 
 _RANK_PATTERNS = (

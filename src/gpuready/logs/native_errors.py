@@ -3,8 +3,6 @@
 And Python's own as people quote them: without their type, or as ``repr`` shows them: ``AttributeError("'tuple' object has ...")``.
 """
 
-from __future__ import annotations
-
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.log_lines import LogLine
 

@@ -4,8 +4,6 @@ Every repeat is bounded and no wide repeat stands in another, so that no text ma
 one of the literals: only lines with one are tried.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable
 from functools import cache

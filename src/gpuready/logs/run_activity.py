@@ -1,7 +1,5 @@
 """What one line says of a run: that it makes progress, that it ended well, that something is wrong, or that it starts."""
 
-from __future__ import annotations
-
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.log_lines import LogLine
 

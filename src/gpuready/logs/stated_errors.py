@@ -6,8 +6,6 @@ CUDA error 98 at /src/ggml-cuda.cu:6246: invalid device function
 NCCL INFO transport/shm.cc:101 -> 2
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
