@@ -214,3 +214,11 @@ def test_what_uv_holds_against_other_packages_counts_though_torchs_index_cannot_
     )
     assert found.verdict == "impossible" and found.index == "cu126"
     assert _resolve_rest(first, refuse("there is no version of torch==2.14.1")).verdict == "plan"
+
+
+def test_only_torch_its_companions_and_what_it_requires_are_left_to_its_index():
+    names = ("torch", "torchvision", "torchmetrics", "torchsde", "torch-optimizer", "triton", "nvidia-nccl-cu12")
+    rows = tuple(LockedPackage(name, "1.0") for name in names)
+    first = FIRST.replace(index="cu126", packages={})
+    found = _resolve_rest(first, lambda one: one.replace(lock=rows))
+    assert [*found.packages] == ["torchmetrics", "torchsde", "torch-optimizer"]

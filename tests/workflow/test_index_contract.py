@@ -15,6 +15,7 @@ from gpuready.workflow.index_contract import (
     judge_by_index,
     list_older_releases,
 )
+from gpuready.workflow.plan import plan_frameworks
 from gpuready.workflow.refusal import Refused
 
 
@@ -64,9 +65,18 @@ def test_what_comes_from_its_repository_alone_is_told_with_the_way_to_it(name):
 @pytest.mark.parametrize(
     ("name", "version", "wanted"),
     [
-        ("ctranslate2", "4.5.0", {"driver.version": ">=525.60.13", "toolkit.version": "*", "cudnn.version": "==9.*"}),
-        ("ctranslate2", "4.8.5", {"driver.version": ">=525.60.13", "toolkit.version": "*"}),
-        ("cupy-cuda11x", "13.0", {"driver.version": ">=450.36.06", "toolkit.version": "*"}),
+        (
+            "ctranslate2",
+            "4.5.0",
+            {
+                "driver.version": ">=525.60.13",
+                "gpu.capability": ">=5.0",
+                "toolkit.version": "*",
+                "cudnn.version": "==9.*",
+            },
+        ),
+        ("ctranslate2", "4.8.5", {"driver.version": ">=525.60.13", "gpu.capability": ">=5.0", "toolkit.version": "*"}),
+        ("cupy-cuda11x", "13.0", {"driver.version": ">=450.36.06", "gpu.capability": ">=3.5", "toolkit.version": "*"}),
         ("tomli", "2.0", {}),
     ],
 )
@@ -77,7 +87,7 @@ def test_a_package_that_loads_cuda_without_torch_needs_its_driver_and_libraries(
     on_machine = _need_own_cuda(
         Facts((), "here"), Contract(name, version), IndexRelease(name, version), lambda *_: None
     )
-    assert {need.key for need in on_machine} == {*wanted} & {"driver.version"}, (
+    assert {need.key for need in on_machine} == {*wanted} & {"driver.version", "gpu.capability"}, (
         "a real one has libraries that wheels bring"
     )
 
@@ -85,3 +95,35 @@ def test_a_package_that_loads_cuda_without_torch_needs_its_driver_and_libraries(
 def test_the_cuda_of_a_wheel_that_names_none_is_that_of_the_catalogue():
     contract = _with_own_files(Contract("onnxruntime-gpu", "1.18.0"), IndexRelease("onnxruntime-gpu", "1.18.0"))
     assert [need.want for need in contract.requirements_for("torch.cuda")] == [">=11,<12"]
+
+
+@pytest.mark.parametrize(
+    ("extras", "wanted"),
+    [
+        (("cuda12",), {"driver.version": ">=525.60.13", "gpu.capability": ">=5.0"}),
+        (("cuda13",), {"driver.version": ">=580.65.06", "gpu.capability": ">=7.5"}),
+        (("cuda13-local",), {"driver.version": ">=580.65.06", "gpu.capability": ">=7.5", "toolkit.version": "*"}),
+    ],
+)
+def test_the_extra_that_is_asked_for_says_which_cuda_a_package_has_and_whether_it_brings_it(extras, wanted):
+    lines = ('jax-cuda12-plugin[with-cuda]; extra == "cuda12"', 'jax-cuda13-plugin[with-cuda]; extra == "cuda13"')
+    release = IndexRelease("jax", "0.12", (*lines, 'jax-cuda13-plugin; extra == "cuda13-local"'))
+    machine = Facts((), "here", NOT_STATED)
+    found = _need_own_cuda(machine, Contract("jax", "0.12"), release, lambda *_: None, extras)
+    assert {need.key: need.want for need in found} == wanted
+
+
+def test_a_package_with_its_own_cuda_is_planned_without_torch_or_for_an_older_cuda(monkeypatch):
+    def find(host, name, *words):
+        found = name.startswith("cuml") and name != "cuml-cu11"
+        return IndexRelease(name, "26.10.0", (f"cudf{name[4:]}", "nvidia-cublas")) if found else None
+
+    monkeypatch.setattr("gpuready.workflow.index_contract.find_index_release", find)
+    monkeypatch.setattr("gpuready.workflow.index_contract.search_code", lambda *words: "")
+    stated = {"driver": "580.95.05", "os": "ubuntu22.04", "python-version": "3.12"}
+    (plan,) = plan_frameworks(["cuml-cu12"], on="v100", what_if=stated).plans
+    install = next(step.run for step in plan.steps if "install" in step.run)
+    assert (plan.verdict, plan.torch, install[-1]) == ("plan", "", "cuml-cu12==26.10.0")
+    (refused,) = plan_frameworks(["cuml-cu13"], on="v100", what_if=stated).plans
+    assert refused.verdict == "impossible" and "compute capability >= 7.5" in refused.conflicts[0].says
+    assert refused.opens[0].run[:3] == ("gpuready", "plan", "cuml-cu12")

@@ -68,12 +68,9 @@ def kernels_to_build(plan: Plan) -> list[KernelPlan]:
     """List compiled packages that are not in the lock: they are built, or fetched by their own address."""
     locked = {row.name for row in plan.lock}
     compiled = [k for k in plan.kernels if k.how in ("build", "release")]
-    return [k for k in compiled if k.package not in locked or _replaces_wheel(k)]
-
-
-def _replaces_wheel(kernel: KernelPlan) -> bool:
-    """Whether it is compiled over an index wheel that does not work here."""
-    return any("--reinstall-package" in step.run for step in kernel.steps)
+    return [
+        k for k in compiled if k.package not in locked or any("--reinstall-package" in step.run for step in k.steps)
+    ]
 
 
 def foreign_architecture(plan: Plan, machine: str) -> str:

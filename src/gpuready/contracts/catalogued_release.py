@@ -119,6 +119,8 @@ def _capability_floor(name: str, version: str) -> list[Requirement]:
 
 
 METADATA_ONLY_NOTE = "no requirements of its own: judged by the pins of its metadata alone"
+OWN_CUDA = "needs no torch: its CUDA is its own"
+"""What the contract of a package that computes on GPUs by itself says."""
 TORCH_EXTRAS = ("torch", "pytorch", "pt")
 """Extras by which packages that can do without torch ask for it."""
 

@@ -86,7 +86,7 @@ def require_extras(
     """Return the contract with what a release adds for these extras; ValueError for one that it does not have."""
     name = contract.distribution or contract.framework
     parsed = [pin for pin in (_parse_requirement(text, environment) for text in requires_dist) if pin is not None]
-    known = sorted({extra for text in requires_dist if (extra := _named_extra(text))})
+    known = sorted({extra for text in requires_dist if (extra := named_extra(text))})
     for extra in extras:
         if extra not in known:
             raise ValueError(f"{name} {version} has no extra {extra!r}; it has {', '.join(known) or 'none'}")
@@ -225,11 +225,11 @@ def _parse_requirement(text: str, environment: Mapping[str, str] | None) -> Meta
     here = USUAL_MACHINE | dict(environment or {})
     if marker_applies(marker, here, frozenset()):
         return MetadataPin(name, specifier, True)
-    extra = _named_extra(text)
+    extra = named_extra(text)
     return MetadataPin(name, specifier, bool(extra) and marker_applies(marker, here, frozenset([extra])), extra)
 
 
-def _named_extra(text: str) -> str:
+def named_extra(text: str) -> str:
     """Return the extra that a marker names: ``extra == "deepspeed"``."""
     after = text.partition(";")[2].partition("extra ==")[2].strip()
     name = canonical_package_name(after[1:].partition(after[0])[0]) if after[:1] in ("'", '"') and after else ""

@@ -72,7 +72,7 @@ def _try_alternatives(choose: ChooseFunction, changes: Iterator[TrialChange]) ->
         if plan.verdict == "plan":
             counts_by_kind[kind] = counts_by_kind.get(kind, 0) + 1
             stack = f"the image {plan.image}" if plan.is_image_alone else f"torch {plan.torch} and Python {plan.python}"
-            then = f"{plan.framework} {plan.version} with {stack}"
+            then = f"{plan.framework} {plan.version} with {stack.removeprefix('torch  and ')}"
             yield PlanAlternative(kind, change, then, plan_command(contracts[0], request))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from gpuready import catalog
 from gpuready.catalog.kernels import find_kernel
 from gpuready.catalog.torch import TorchBuild
+from gpuready.contracts.catalogued_release import OWN_CUDA
 from gpuready.contracts.want import may_meet_want
 from gpuready.model import Contract, Facts, Finding, versions
 from gpuready.model.flag_words import as_words
@@ -114,6 +115,31 @@ def plan_options(request: PlanRequest) -> dict[str, Any]:
     options |= {"version": request.version, "extras": ",".join(request.extras)}
     options |= {"as": "".join(as_words(request.what_if)[1:])}
     return {name: value for name, value in options.items() if value}
+
+
+def needs_no_torch(contract: Contract) -> bool:
+    return contract.says.endswith(OWN_CUDA)
+
+
+def choose_without_torch(
+    facts: Facts, contracts: Sequence[Contract], request: PlanRequest | None = None, judge: PlanJudge | None = None
+) -> Plan:
+    """Return the plan of a package by its driver, GPU and Python; whatever torch would be beside it is left out."""
+    (contract,) = contracts
+    plan = choose_plan(facts, contracts, request, judge)
+    if plan.verdict != "plan":
+        return plan
+    name, notes = contract.distribution or contract.framework, [note for note in plan.notes if "torch" not in note]
+    extras = {need.when.removeprefix("wants=") for need in contract.requirements_for("package.*")}
+    cuda_extras = sorted(extra for extra in extras if "cuda" in extra)
+    if cuda_extras and not plan.brackets:
+        notes.append(f"CUDA comes with an extra: {', '.join(f'{name}[{one}]' for one in cuda_extras)}")
+    if contract.requirements_for("toolkit.version"):
+        notes.append("its CUDA libraries (cuBLAS) have to be on the machine: the install does not bring them")
+    own = {"torch": "", "cuda": "", "index": "pypi", "packages": {name: contract.version}, "kernels": ()}
+    own |= {"because": (), "fell": (), "notes": tuple(notes), "resolved": "its install step resolves the rest"}
+    bare = plan.replace(**own)
+    return bare.replace(steps=steps.make_plan_steps(bare, contract, facts))
 
 
 # -- the ranking ----------------------------------------------------------------------------------------

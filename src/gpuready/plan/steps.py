@@ -33,7 +33,7 @@ def make_plan_steps(plan: Plan, contract: Contract, facts: Facts, folder: str = 
     install_steps = [
         *_manual_steps(contract, facts),
         venv_step,
-        _torch_step(plan, folder),
+        *([_torch_step(plan, folder)] if plan.torch else ()),
         *framework_steps[:requirements_at],
         *dict.fromkeys(compiled),  # several builds need one toolkit
         *framework_steps[requirements_at:],
@@ -124,7 +124,9 @@ def _framework_steps(plan: Plan, contract: Contract, folder: str) -> list[FixSte
         *added,
         *_pin_others(plan, name),
     )
-    return [FixStep(f"install {pin} and its dependencies", run, "ask", note="torch stays as it is")]
+    return [
+        FixStep(f"install {pin} and its dependencies", run, "ask", note="torch stays as it is" if plan.torch else "")
+    ]
 
 
 def _pin_others(plan: Plan, own: str) -> list[str]:

@@ -164,7 +164,8 @@ def list_chosen_versions(plan: Plan) -> list[tuple[str, str, str]]:
     unused = "CUDA is not used" if "+cu" in plan.torch else "with MPS" if "apple" in plan.platform else "no CUDA"
     source = f"{f'CUDA {plan.cuda}' if plan.cuda else unused}, from {describe_torch_source(plan)}"
     own = plan.packages.get(plan.framework, plan.version)
-    return [("Python", plan.python, ""), ("torch", plan.torch, source), (plan.framework, own, "")]
+    torch = [("torch", plan.torch, source)] if plan.torch else []
+    return [("Python", plan.python, ""), *torch, (plan.framework, own, "")]
 
 
 def describe_torch_source(plan: Plan) -> str:

@@ -83,7 +83,7 @@ def attend_rollcall(
     options = RollcallOptions(**fields)
     own_hello = own_hello.replace(left=float(options.window))
     started = time.monotonic()
-    echo_server = _open_echo_server(own_hello)
+    echo_server = None if own_hello.local_rank or own_hello.trouble else EchoServer()
     try:
         own_hello = own_hello.replace(data=(own_hello.data[0], echo_server.port)) if echo_server else own_hello
         result = _attend_as_rank(rendezvous, own_hello, options, inquire, echo_server)
@@ -288,11 +288,6 @@ def _suggest_own_address() -> str:
     if not own_addresses:
         return "set MASTER_ADDR=127.0.0.1, as this host has no other address"
     return f"rank 0 listens on {', '.join(own_addresses[:4])}: set MASTER_ADDR={own_addresses[0]} for all ranks"
-
-
-def _open_echo_server(own_hello: Hello) -> EchoServer | None:
-    """Only the first rank of each host accepts trial connections."""
-    return None if own_hello.local_rank or own_hello.trouble else EchoServer()
 
 
 def _make_dialer(echo_server: EchoServer | None) -> Callable[[Sequence[Sequence[object]]], list[object]]:

@@ -96,7 +96,7 @@ def _timedelta(count: float) -> Any:
 def _open_store_on_socket(torch: Any, host: str, port: int, listener: socket.socket, options: dict[str, Any]) -> Any:
     """Open rank 0's store on a listening socket."""
     store_class, number = torch.distributed.TCPStore, listener.detach()
-    options |= {"use_libuv": False} if _needs_old_server(str(torch.__version__)) else {}
+    options |= {"use_libuv": False} if ((2, 4) <= major_minor(str(torch.__version__)) < (2, 8)) else {}
     try:
         return store_class(host, port, None, True, master_listen_fd=number, **options)
     except TypeError:  # this torch cannot take over a socket: the port is free for a moment
@@ -106,11 +106,6 @@ def _open_store_on_socket(torch: Any, host: str, port: int, listener: socket.soc
         if LISTEN_FD_ERROR not in str(error):
             raise
         return store_class(host, port, None, True, master_listen_fd=number, **options | {"use_libuv": False})
-
-
-def _needs_old_server(torch_version: str) -> bool:
-    """Whether this torch takes a socket only into its server without libuv: https://github.com/pytorch/pytorch/pull/150215."""
-    return (2, 4) <= major_minor(torch_version) < (2, 8)
 
 
 def guard_process_group(dist: Any, make_refusal: Callable[[], Exception]) -> None:

@@ -28,8 +28,8 @@ MAX_OLDER_TORCHES = 3
 """How many older releases of torch are tried."""
 
 
-TORCH_PARTS = ("torch", "triton", "pytorch-triton", "nvidia-")
-"""Beginnings of the names of torch and of what it requires, which a mirror or a folder of wheels may lack."""
+TORCH_PARTS = re.compile(r"(torch(vision|audio|text|codec)?|(pytorch-)?triton(-rocm)?|(nvidia|cuda)-[\w-]+)( .*)?")
+"""The names of torch, of its companions and of what it requires, which a mirror or a folder of wheels may lack."""
 
 
 def resolve_or_fall_back(
@@ -118,7 +118,7 @@ def _is_about_other_packages(resolved: Plan) -> bool:
     if len(names) != 1 or sum(need.want.startswith("==") for need in conflict.needs) < 2:
         is_exact = " depends on " in conflict.says and not {*conflict.says} & {*"<>~!"}
         names = {*re.findall(r"(?<![\w.-])([\w.-]+)(?:\[[^\[\]]*\])?==", conflict.says)} if is_exact else set()
-    return bool(names) and not any(name.startswith(TORCH_PARTS) for name in names)
+    return bool(names) and not any(map(TORCH_PARTS.fullmatch, names))
 
 
 def _pinned_torches(resolved: Plan) -> list[str]:
@@ -210,7 +210,7 @@ def _no_wheel_for(cause: UnresolvedCause) -> str:
 
 
 def _lacks_torch(cause: UnresolvedCause) -> bool:
-    return cause.kind == "missing" and any(name.startswith(TORCH_PARTS) for name in cause.names)
+    return cause.kind == "missing" and any(map(TORCH_PARTS.fullmatch, cause.names))
 
 
 def _first_resolved(others: Iterable[tuple[Plan, str]], resolve: ResolvePlan, rejected: RejectedChoice) -> Plan | None:

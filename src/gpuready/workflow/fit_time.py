@@ -186,7 +186,7 @@ def read_bench_record(path: str) -> tuple[dict[str, float], str]:
     if not isinstance(rows, list) or record.get("kind", "bench") != "bench":
         raise ValueError(f"{path} is no record of `gpuready bench`: make one with `gpuready bench --json -o FILE`")
     values = {
-        str(row["name"]): _typical_value(row)
+        str(row["name"]): mean_of_middle(_eager_passes(row)) or float(row["value"])
         for row in rows
         if isinstance(row, dict) and isinstance(row.get("value"), (int, float)) and row.get("name") and row["value"] > 0
     }
@@ -199,11 +199,6 @@ def read_bench_record(path: str) -> tuple[dict[str, float], str]:
         "",
     )
     return {**values, **_eager_range(rows)}, cited
-
-
-def _typical_value(row: dict[str, Any]) -> float:
-    """Return the value of a measure; of the host's pace, which differs by core, what a process can expect."""
-    return mean_of_middle(_eager_passes(row)) or float(row["value"])
 
 
 def _eager_passes(row: dict[str, Any]) -> tuple[float, ...]:

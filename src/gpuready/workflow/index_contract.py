@@ -11,9 +11,10 @@ from gpuready.apply.resolution_request import exact_specifier
 from gpuready.apply.uv import UvSettings
 from gpuready.apply.wheel_search import find_wheels
 from gpuready.catalog import indexes, packages
-from gpuready.catalog.cuda import minimum_driver
+from gpuready.catalog.cuda import list_nvcc_targets, minimum_driver
 from gpuready.catalog.torch import newest_torch
 from gpuready.contracts.catalogued_release import (
+    OWN_CUDA,
     add_catalogued_needs,
     contract_from_metadata,
     judge_by_catalogue,
@@ -26,6 +27,7 @@ from gpuready.contracts.pins import (
     add_metadata_pins,
     marker_environment,
     merge_metadata_pins,
+    named_extra,
     pin_exact_version,
     require_extras,
 )
@@ -42,6 +44,8 @@ COMMON_CARRIERS = ("accelerate", "peft", "torchdata", "torchvision", "lightning"
 MAX_LOOKUPS, FIRST_LEVEL, MAX_OLDER_RELEASES = 40, 10, 8
 CUDA_IN_NAME = re.compile(r"^[\w.-]+?(?:-cu(?:da)?(1[0-9])x?\b|\[cu(1[0-9])\])")
 """The CUDA that the name of a distribution, or an extra of it, is for."""
+BROUGHT_LIBRARIES = re.compile(r"^nvidia-cublas|^cuda-toolkit\[.*cublas|\[with-cuda\]")
+"""The requirement by which a package brings the CUDA libraries that it loads."""
 USUAL_PYTHON = "3.12"
 """The Python for which markers are evaluated where none is stated."""
 
@@ -134,7 +138,7 @@ def choose_contract_by_index(
             borrowed = call_or_refuse(contracts.load_contract, framework, version, variant)
             chosen = pin_exact_version(judge_by_index(facts, borrowed, finder)[-1], version, None)
         return add_extras(facts, chosen, extras, finder)
-    return add_extras(facts, choose_package_contract(facts, framework, version, finder, True), extras, finder)
+    return add_extras(facts, choose_package_contract(facts, framework, version, finder, extras), extras, finder)
 
 
 def add_extras(facts: Facts, contract: Contract, extras: Sequence[str], find_release: ReleaseFinder | None) -> Contract:
@@ -150,11 +154,11 @@ def add_extras(facts: Facts, contract: Contract, extras: Sequence[str], find_rel
 
 
 def choose_package_contract(
-    facts: Facts, framework: str, version: str | None, find_release: ReleaseFinder | None, without_torch: bool = False
+    facts: Facts, framework: str, version: str | None, find_release: ReleaseFinder | None, extras: Sequence[str] = ()
 ) -> Contract:
     """Return the contract of a package that has none: by its installed metadata, else by that of the index.
 
-    ``without_torch``: that of one too whose CUDA is its own.
+    ``extras``: those that may bring the CUDA of a package that needs no torch.
     """
     requires = facts.value_if_known("python.requires") or {}
     if framework == "torch":
@@ -177,7 +181,7 @@ def choose_package_contract(
     if by_extra := with_torch_extra(contract):
         return by_extra
     torch = facts.value_if_known("package.torch")
-    has_own = without_torch and not torch and packages.find_own_cuda(release.name, release.version)
+    has_own = not torch and packages.find_own_cuda(release.name, release.version)
     if not has_own and find_release.brings_torch(contract):
         return make_for_gpus(contract, f"{framework} {release.version} brings torch by what it requires")
     if not has_own and search_code(find_release.host, release, find_release.settings, IMPORTS_TORCH):
@@ -186,13 +190,11 @@ def choose_package_contract(
         )
     if torch and framework in packages.names_in_import_conflicts():
         return make_for_gpus(contract, f"{framework} was asked for beside torch {torch}")
-    needs = _need_own_cuda(facts, contract, release, find_release) if without_torch else []
-    if needs:
-        return contract.replace(
-            platforms=(), needs=(*contract.needs, *needs), says=f"{framework} needs no torch: its CUDA is its own"
-        )
-    extras = ", ".join(f"{framework}[{one}]" for one in list_torch_extras(contract))
-    only = f"; with an extra it does: {extras}" if extras else ""
+    if needs := _need_own_cuda(facts, contract, release, find_release, extras):
+        kept = (need for need in contract.needs if need.key != "torch.cuda")
+        return contract.replace(platforms=(), needs=(*kept, *needs), says=f"{framework} {OWN_CUDA}")
+    with_torch = ", ".join(f"{framework}[{one}]" for one in list_torch_extras(contract))
+    only = f"; with an extra it does: {with_torch}" if with_torch else ""
     near = "" if only else suggest_nearest(framework, contracts.list_frameworks())
     raise Refused(
         f"{framework} {release.version} needs no torch, by its metadata and code; its own libraries are not judged{only}{near}"
@@ -200,22 +202,27 @@ def choose_package_contract(
 
 
 def _need_own_cuda(
-    facts: Facts, contract: Contract, release: IndexRelease, find_release: ReleaseFinder
+    facts: Facts, contract: Contract, release: IndexRelease, find_release: ReleaseFinder, extras: Sequence[str] = ()
 ) -> list[Requirement]:
-    """Return the driver for the CUDA that a package, or what it requires, loads without torch; of a machine that is only described the libraries too."""
+    """Return the driver and GPU for the CUDA that a package, or what it requires, loads without torch; of a machine that is only described the libraries too, unless it brings them."""
     rows = [packages.find_own_cuda(release.name, release.version)]
     for need in contract.requirements_for("package.*") if not rows[0] else ():
         brought = None if need.when else find_release(need.key.removeprefix("package."), None)
         rows.append(packages.find_own_cuda(brought.name, brought.version) if brought else None)
     row: dict[str, Any] = next(filter(None, rows), {})
-    named = {hit[1] or hit[2] for one in (release.name, *release.requires_dist) if (hit := CUDA_IN_NAME.search(one))}
+    asked = [one for one in release.requires_dist if ";" not in one or named_extra(one) in extras]
+    lines = asked if extras else release.requires_dist
+    named = {hit[1] or hit[2] for one in (release.name, *lines) if (hit := CUDA_IN_NAME.search(one))}
     if not row and not named:
         return []
     cite = str(row.get("source") or f"METADATA of {release.name} {release.version}")
-    floor = minimum_driver(f"{row.get('cuda') or min(named)}.0")[0]
+    cuda = f"{row.get('cuda') or min(named)}.0"
+    oldest = min(list_nvcc_targets(cuda) or ("0.0",), key=major_minor)
     wanted = {"toolkit.version": "*", "cudnn.version": row.get("cudnn", "")}
+    is_brought = any(BROUGHT_LIBRARIES.search(one) for one in asked)
     libraries = {key: want for key, want in wanted.items() if want and facts.fact(key).gap == NOT_STATED}
-    return [Requirement(key, want, cite=cite) for key, want in {"driver.version": f">={floor}", **libraries}.items()]
+    wants = {"driver.version": f">={minimum_driver(cuda)[0]}", "gpu.capability": f">={oldest}"}
+    return [Requirement(key, want, cite=cite) for key, want in (wants | ({} if is_brought else libraries)).items()]
 
 
 def list_older_releases(facts: Facts, contract: Contract, find_release: ReleaseFinder) -> Iterator[Contract]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
@@ -18,11 +19,11 @@ from gpuready.contracts.catalogued_release import judge_by_catalogue
 from gpuready.contracts.pin_conflicts import is_installed_by_image_alone
 from gpuready.contracts.pins import pin_exact_version
 from gpuready.model import Contract, Facts, Record
-from gpuready.model.plan import Plan, PlanConflict, UnresolvedCause
+from gpuready.model.plan import Plan, PlanAlternative, PlanConflict, UnresolvedCause
 from gpuready.model.report import days_since, old_knowledge_note
 from gpuready.model.versions import compare_versions, parse_release
-from gpuready.plan.alternatives import find_alternatives, find_compat_way
-from gpuready.plan.choose import choose_plan
+from gpuready.plan.alternatives import find_alternatives, find_compat_way, plan_command
+from gpuready.plan.choose import choose_plan, choose_without_torch, needs_no_torch
 from gpuready.plan.deployment import add_deployment
 from gpuready.plan.platform import PlanRequest, machine_facts_only
 from gpuready.plan.shared_environment import group_contracts, merge_contracts
@@ -298,15 +299,14 @@ def _make_plan_request(
 
 def _contracts_to_try(facts: Facts, asked: AskedFramework, find_release: ReleaseFinder | None) -> list[Contract]:
     """Return the contracts to try, with what the extras add: that of the named version, else every one, newest first."""
-    found = _list_asked_contracts(facts, *asked.spec, find_release)
+    found = _list_asked_contracts(facts, asked, find_release)
     return [add_extras(facts, one, asked.extras, find_release) for one in found]
 
 
-def _list_asked_contracts(
-    facts: Facts, framework: str, version: str | None, variant: str | None, find_release: ReleaseFinder | None
-) -> list[Contract]:
+def _list_asked_contracts(facts: Facts, asked: AskedFramework, find_release: ReleaseFinder | None) -> list[Contract]:
+    framework, version, variant = asked.spec
     if not contracts.has_contract(framework):
-        chosen = choose_package_contract(facts, framework, version, find_release)
+        chosen = choose_package_contract(facts, framework, version, find_release, asked.extras)
         return [pin_exact_version(chosen, chosen.version, None)]
     if version is None:
         known = list_framework_contracts(framework, variant)
@@ -334,14 +334,16 @@ def _choose_plan(
     """Choose from these contracts; where none fits and no version was named, from the newest older release that does."""
     own_request = request.replace(version=asked.version or "", extras=asked.extras)
     judge = make_plan_judge(facts)
-    plan = choose_plan(facts, lines, own_request, judge)
+    choose = choose_without_torch if needs_no_torch(lines[0]) else choose_plan
+    plan = choose(facts, lines, own_request, judge)
     used = next((c for c in lines if c.version == plan.version), lines[0])
     notes = (asked.note,) if asked.note else ()
     if plan.verdict == "plan":
         return plan.replace(notes=(*plan.notes, *notes)), used
     is_ours = contracts.has_contract(asked.framework) and not request.contract
     older_ones = _list_older(facts, asked, lines, find_release) if is_ours else iter(())
-    if find_release and not contracts.has_contract(asked.framework) and _is_about(used, plan.conflicts[0]):
+    is_open = find_release and not contracts.has_contract(asked.framework) and not needs_no_torch(used)
+    if find_release and is_open and _is_about(used, plan.conflicts[0]):
         older_ones = list_older_releases(facts, used, find_release)
     others = list(_list_older(facts, asked.replace(extras=()), lines, None)) if is_ours else []
     same = (one for one in older_ones if not asked.version and (asked.note or one.variant == (asked.variant or "")))
@@ -353,12 +355,32 @@ def _choose_plan(
             return older.replace(notes=(*older.notes, why, *(f"or {one.change}: {one.then}" for one in ways))), other
 
     def choose_judged(changed: Facts, contracts_used: Sequence[Contract], one: PlanRequest) -> Plan:
-        return choose_plan(changed, contracts_used, one, make_plan_judge(changed))
+        return choose(changed, contracts_used, one, make_plan_judge(changed))
 
-    return plan.replace(
-        notes=(*plan.notes, *notes),
-        opens=find_alternatives(choose_judged, machine_facts_only(facts), lines, others, own_request),
-    ), used
+    ways = find_alternatives(choose_judged, machine_facts_only(facts), lines, others, own_request)
+    older_cuda = _list_older_cuda(facts, own_request, asked, find_release) if needs_no_torch(used) else ()
+    return plan.replace(notes=(*plan.notes, *notes), opens=(*older_cuda, *ways)), used
+
+
+def _list_older_cuda(
+    facts: Facts, request: PlanRequest, asked: AskedFramework, find_release: ReleaseFinder | None
+) -> Iterator[PlanAlternative]:
+    """Yield the same package for an older CUDA, where that fits: ``cuml-cu12`` in the place of ``cuml-cu13``."""
+    wants = ",".join(word for word in request.wants.split(",") if word not in asked.extras)
+    for major in ("12", "11"):
+        name, *extras = (re.sub(r"(cu(?:da)?)1\d", rf"\g<1>{major}", one) for one in (asked.framework, *asked.extras))
+        other = AskedFramework(name, extras=tuple(extras))
+        if (other.framework, other.extras) == (asked.framework, asked.extras):
+            continue
+        wanted = request.replace(version="", extras=other.extras, wants=wants)
+        try:
+            line = _contracts_to_try(facts, other, find_release)
+            plan = choose_without_torch(facts, line, wanted, make_plan_judge(facts))
+        except (Refused, ValueError):  # there is none for that CUDA, or none of its own
+            continue
+        then = f"{plan.framework} {plan.version} for CUDA {major}"
+        if plan.verdict == "plan" and needs_no_torch(line[0]):
+            yield PlanAlternative("release", f"take {plan.spec}", then, plan_command(line[0], wanted))
 
 
 def _is_about(contract: Contract, conflict: PlanConflict) -> bool:
@@ -407,7 +429,7 @@ def _is_covered(contract: Contract, lines: Sequence[Contract]) -> bool:
 def _share_environments(facts: Facts, chosen: Sequence[tuple[Plan, Contract]], request: PlanRequest) -> PlanResult:
     plans = tuple(plan for plan, _ in chosen)
     used = tuple(contract for _, contract in chosen)
-    if len(chosen) == 1 or any(plan.verdict != "plan" or plan.is_image_alone for plan in plans):
+    if len(chosen) == 1 or not all(plan.torch for plan in plans):
         return PlanResult(plans, tuple((contract.name,) for contract in used), (), used)
     groups, conflicts, shared_plans = group_contracts(facts, used, request)
     adapted = []
@@ -486,7 +508,7 @@ def _resolve_plans(
 
     for plan, contract in zip(result.plans, result.contracts, strict=True):
         unresolved_reason = plan.resolved
-        if plan.is_image_alone or is_installed_by_image_alone(contract):
+        if not plan.torch or is_installed_by_image_alone(contract):
             plans.append(plan)
             continue
 
@@ -529,9 +551,9 @@ def _resolve_rest(plan: Plan, resolve: Callable[[Plan], Plan]) -> Plan:
     """
     rest = resolve(plan.replace(index="pypi", unresolved=None))
     proof = rest.conflicts[-1] if rest.conflicts else None
-    if proof and not proof.facts and not any(part in proof.says for part in TORCH_PARTS):
+    if proof and not proof.facts and not any(map(TORCH_PARTS.fullmatch, re.findall(r"[\w-]+", proof.says))):
         return rest.replace(index=plan.index)
-    found = {row.name: row.version for row in rest.lock if not row.name.startswith((*TORCH_PARTS, "cuda-"))}
+    found = {row.name: row.version for row in rest.lock if not TORCH_PARTS.fullmatch(row.name)}
     if not found:
         return plan
     note = f"{len(found)} other packages were resolved (--json); torch and what it brings are left to the index {plan.index}"

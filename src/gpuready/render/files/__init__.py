@@ -38,6 +38,8 @@ def render_plan_file(plan: Plan, file_format: str) -> str:
         raise ValueError(
             f"{name} comes as the image {plan.image} here: there is nothing to install that {file_format} could say"
         )
+    if not plan.torch and not plan.options.get("fix"):
+        raise ValueError(f"{name} needs no torch: install it by the steps on the screen, not by a file")
     if plan.options.get("fix") and file_format != "shell":
         raise ValueError(
             f"a plan with --fix is a list of steps: write it as a shell script or as JSON, not as {file_format}"

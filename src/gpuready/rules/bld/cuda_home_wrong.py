@@ -44,7 +44,7 @@ CITE = "torch/utils/cpp_extension.py, _find_cuda_home"
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     due = compilation.build_needed(facts, contract)
-    if "cuda" not in contract.platforms or (not due and not _home_facts_known(facts)):
+    if "cuda" not in contract.platforms or (not due and any(facts.fact(key).gap for key in HOME_FACTS)):
         return None
     wrong = _describe_wrong_home(facts)
     if wrong is None or facts.value_if_known("env.PYTORCH_NVCC"):
@@ -57,11 +57,6 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         fix=(*toolkit_home_steps(facts)[:1], *_unset_home_steps(facts)),
         severity=compilation.build_severity(facts, contract) if due else "info",
     )
-
-
-def _home_facts_known(facts: Facts) -> bool:
-    """Return whether every fact is known: information must not leave the verdict undecided."""
-    return not any(facts.fact(key).gap for key in HOME_FACTS)
 
 
 def _describe_wrong_home(facts: Facts) -> str | None:

@@ -33,7 +33,7 @@ HEALTHY = BROKEN | {"python.half_installed": ("left_pad-1.0.dist-info",)}
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     packages = _contract_packages(contract)
     entries = [str(entry) for entry in facts.value("python.half_installed") or ()]
-    half = sorted({_entry_package(entry) for entry in entries} & packages)
+    half = sorted({entry.partition("-")[0].lower().replace("_", "-").replace(".", "-") for entry in entries} & packages)
     duplicates = sorted({str(row["name"]) for row in facts.value("python.duplicates") or ()} & packages)
     if facts.value("torch.broken"):
         half = sorted({*half, "torch"})
@@ -55,11 +55,6 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 def _contract_packages(contract: Contract) -> set[str]:
     names = {need.key.removeprefix("package.") for need in contract.requirements_for("package.*")}
     return names | {"torch", contract.distribution} - {""}
-
-
-def _entry_package(entry: str) -> str:
-    """Return ``flash-attn`` for ``flash_attn-2.8.3.dist-info``."""
-    return entry.partition("-")[0].lower().replace("_", "-").replace(".", "-")
 
 
 def _describe_damage(half: list[str], duplicates: list[str]) -> str:
