@@ -22,7 +22,7 @@ ENDS = ("", "\x01\n") if FUZZ else ("\x01\n",)
 BUILT = {
     "apply/build_errors.py", "apply/resolve.py", "catalog/gpus.py", "catalog/machine_names.py", "fleet/areas.py", "fleet/verdict.py", "logs/lazy_regex.py", "logs/log_patterns.py", "logs/log_summary.py",
     "render/files/quoting.py", "system/imports/installed_modules.py", "system/imports/package_source.py", "system/imports/plain_body.py", "system/imports/search_path.py", "system/imports/source_parts.py", "system/imports/version_gates.py", "system/redaction/named_secrets.py", "system/redaction/text.py", "system/redaction/secret_patterns.py",
-    "workflow/knowledge.py",
+    "system/redaction/home_folders.py", "workflow/contract_draft.py", "workflow/knowledge.py",
 }  # fmt: skip
 """Where expressions are put together while the program works, or come from a table: those are heard, or in `tables`."""
 
