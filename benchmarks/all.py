@@ -82,7 +82,7 @@ ELSEWHERE = {
     "recorder-traces-nvrx.json": "recorded traces of others: recorder_traces.py",
     "soak.json": "half an hour and torch: soak.py",
     "convolution-times-h200.jsonl.gz": "a GPU: convolution_times.py",
-    "operation-times-h200.jsonl.gz": "a GPU: operation_times.py",
+    "operation-times-h200.jsonl.gz": "a GPU: operation_times.py, with operation_cases.py",
     "beside-frameworks.json": "a package index and ten minutes: beside_frameworks.py",
 }
 """Records that are kept: what making them anew takes."""
